@@ -28,7 +28,7 @@ mod stock;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard};
 
-use crate::numbers::{At, CellNumber, ClassIndex, MemoryError, SHARDS_MAX, Shape};
+use crate::numbers::{CellNumber, ClassIndex, MemoryError, Place, SHARDS_MAX, Shape, Slot};
 use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header, Zspage};
 use entries::Entries;
 pub use fullness::GROUPS;
@@ -103,41 +103,27 @@ pub(crate) struct State {
     pub(crate) raw_entries: Entries,
 }
 
-/// How long ago the bytes of a slot were touched.
+/// What is known of the bytes of a slot that was just taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// A moment ago, by the system, which zeroed them: they are in a cache.
+    /// The system zeroed them a moment ago, most likely: a zspage is filled from its first slot up,
+    /// and has holes later. They are in a cache.
     Fresh,
-    /// Before they were freed.
+    /// They were touched before they were freed, most likely.
     Old,
+    /// The same, and every frame of the zspage is touched.
+    Touched,
 }
 
-/// A slot that was taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub(crate) descriptor: DescriptorId,
-    pub(crate) at: At,
-    /// Every frame of its zspage is touched.
-    pub(crate) touched: bool,
-    /// Slots of its zspage in use, this one included.
-    in_use: u16,
-}
-
-impl Slot {
-    /// A slot of a zspage.
+impl Age {
+    /// Of the slot `object`, which was just taken in a zspage.
     #[inline(always)]
-    pub(crate) fn of(descriptor: DescriptorId, zspage: Header<'_>, object: usize) -> Slot {
-        let (in_use, touched) = zspage.use_and_touched();
-        let at = At { pfn: zspage.pfn(), object: object as u8 };
-        Slot { descriptor, at, touched, in_use }
-    }
-
-    /// How long ago the bytes of a slot that was just taken were touched, most likely: a zspage is
-    /// filled from its first slot up, and has holes later.
-    #[inline]
-    pub(crate) fn age(self) -> Age {
-        let filling = u16::from(self.at.object) + 1 == self.in_use;
-        if filling && !self.touched { Age::Fresh } else { Age::Old }
+    fn of(object: u8, zspage: Header<'_>) -> Age {
+        match zspage.use_and_touched() {
+            (_, true) => Age::Touched,
+            (in_use, false) if u16::from(object) + 1 == in_use => Age::Fresh,
+            (_, false) => Age::Old,
+        }
     }
 }
 
@@ -182,6 +168,12 @@ impl Class {
         &self.layout
     }
 
+    /// The place of an object of `len` bytes in a slot of the class.
+    #[inline]
+    pub(crate) fn place(&self, slot: Slot, len: usize) -> Place {
+        Place::new(slot, self.index, self.shape.size - len as u16)
+    }
+
     /// How the class finds its descriptors.
     #[inline]
     pub(crate) fn descriptors<'a>(&'a self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
@@ -217,11 +209,15 @@ pub(crate) fn set_hint(hint: &AtomicBool, to: bool) {
 impl State {
     /// Takes a slot of a zspage that has room, for `owner` (`NONE`: not known yet).
     #[inline(always)]
-    pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: CellNumber) -> Option<Slot> {
+    pub(crate) fn take_slot(
+        &mut self,
+        of: &Descriptors<'_>,
+        owner: CellNumber,
+    ) -> Option<(Slot, Age)> {
         let descriptor = self.fullness.fullest_with_room()?;
         let zspage = of.get(descriptor);
         self.fullness.fill_fullest(of, zspage.in_use());
-        Some(self.take_lowest(zspage, descriptor, owner))
+        Some(self.take_lowest(zspage, owner))
     }
 
     /// Takes the lowest free slot of a zspage that has one.
@@ -231,32 +227,28 @@ impl State {
         of: &Descriptors<'_>,
         descriptor: DescriptorId,
         owner: CellNumber,
-    ) -> Slot {
+    ) -> (Slot, Age) {
         let zspage = of.get(descriptor);
         let in_use = zspage.in_use();
         self.fullness.regroup(of, Zspage { id: descriptor, header: *zspage }, in_use, in_use + 1);
-        self.take_lowest(zspage, descriptor, owner)
+        self.take_lowest(zspage, owner)
     }
 
     #[inline(always)]
-    fn take_lowest(
-        &mut self,
-        zspage: Descriptor<'_>,
-        descriptor: DescriptorId,
-        owner: CellNumber,
-    ) -> Slot {
+    fn take_lowest(&mut self, zspage: Descriptor<'_>, owner: CellNumber) -> (Slot, Age) {
         let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
         self.operated(1);
-        Slot::of(descriptor, *zspage, object)
+        let slot = zspage.slot(object);
+        (slot, Age::of(slot.object, *zspage))
     }
 
     /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.
-    pub(crate) fn untake(&mut self, of: &Descriptors<'_>, slot: Slot) {
-        let zspage = of.get(slot.descriptor);
-        zspage.give(usize::from(slot.at.object));
+    pub(crate) fn untake(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId, slot: Slot) {
+        let zspage = of.get(descriptor);
+        zspage.give(usize::from(slot.object));
         let in_use = zspage.in_use();
-        let regrouped = Zspage { id: slot.descriptor, header: *zspage };
+        let regrouped = Zspage { id: descriptor, header: *zspage };
         self.fullness.regroup(of, regrouped, in_use + 1, in_use);
         self.objects -= 1;
     }

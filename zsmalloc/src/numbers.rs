@@ -14,4 +14,4 @@ pub use geometry::{
     Shape,
 };
 pub use word::VALUE_BITS;
-pub(crate) use word::{At, LOCKED, PFN_BITS, PIN, PINS_MAX, Place, SLACK_BITS, Word};
+pub(crate) use word::{LOCKED, PFN_BITS, PIN, PINS_MAX, Place, SLACK_BITS, Slot, Word};

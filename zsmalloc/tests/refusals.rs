@@ -237,6 +237,18 @@ fn a_batch_whose_iterator_panics_frees_what_it_gave() {
     }
 }
 
+/// Its slot and its entry go back, and the next object gets them.
+#[test]
+fn an_object_whose_filling_panics_is_freed() {
+    let pool = pool(&memory(CONFIG));
+    let filling = || pool.alloc_unzeroed_with(100, |_| panic!("on purpose"));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(filling));
+    assert!(panicked.is_err());
+    assert_eq!(pool.check().expect("no defect").objects, 0, "of a handle");
+    drop(pool.store(b"nobody's").expect("room"));
+    assert_eq!(pool.check().expect("no defect").objects, 0, "dropped");
+}
+
 #[test]
 fn an_empty_batch_does_nothing() {
     let pool = pool(&memory(CONFIG));

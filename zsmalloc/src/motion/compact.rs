@@ -27,8 +27,8 @@ use host::{PAGE_SIZE, RankedMutexGuard};
 
 use super::join::{frames_packed, joined_slack_max};
 use crate::class::Age;
-use crate::class::{Class, Slot, State};
-use crate::numbers::{CellNumber, OBJECTS_MAX, Place, Word};
+use crate::class::{Class, State};
+use crate::numbers::{CellNumber, OBJECTS_MAX, Place, Slot, Word};
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::zspages::zspage::{self, Located};
@@ -234,7 +234,7 @@ impl Pool {
             if let Some(&next) = used.peek() {
                 zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
             }
-            let from = Slot::of(source, *zspage, object);
+            let from = zspage.slot(object);
             if self.move_object(class, state, (zspage, from), target) {
                 step.moved += 1;
             }
@@ -256,16 +256,16 @@ impl Pool {
         target: DescriptorId,
     ) -> bool {
         let of = self.descriptors(class);
-        let owner = source.owner(usize::from(from.at.object));
+        let owner = source.owner(usize::from(from.object));
         if owner == CellNumber::NONE {
             return false;
         }
-        let to = state.take_slot_in(&of, target, owner);
+        let (to, _) = state.take_slot_in(&of, target, owner);
         let moved = self.move_to(class, owner, from, to);
         if moved {
-            source.give(usize::from(from.at.object));
+            source.give(usize::from(from.object));
         } else {
-            state.untake(&of, to);
+            state.untake(&of, target, to);
         }
         moved
     }
@@ -281,7 +281,7 @@ impl Pool {
 
     /// Copies an object to a place in a zspage of a class.
     pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Place) {
-        self.touch(class, to.at(), usize::from(class.shape.size - to.slack()));
+        self.touch(class, to.slot(), usize::from(class.shape.size - to.slack()));
         let shape = self.geometry().shape(from.class());
         let write = |to: &mut [u8], from: &[u8]| self.write(to, from, Age::Old);
         let from = Located { shape, place: from };
@@ -295,7 +295,7 @@ impl Pool {
         let larger = class.shape.size - self.geometry().shape(from.class()).size;
         let slack = from.slack() + larger;
         let fits = larger == 0 || slack <= joined_slack_max(class.shape);
-        fits.then(|| Place::new(to.at, class.index, slack))
+        fits.then(|| Place::new(to, class.index, slack))
     }
 }
 
@@ -303,5 +303,5 @@ impl Pool {
 /// is to be freed later keeps its back reference to a cell that holds what was stored next.
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
-    (place.at() == slot.at).then_some(place)
+    (place.slot() == slot).then_some(place)
 }

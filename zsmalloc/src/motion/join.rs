@@ -23,7 +23,7 @@
 
 use host::PAGE_SIZE;
 
-use crate::class::{Class, Slot};
+use crate::class::Class;
 use crate::numbers::SLACK_BITS;
 use crate::numbers::{SIZE_MAX, Shape};
 use crate::pool::Leaving;
@@ -85,7 +85,7 @@ impl Pool {
         let Some(moves) = fewest.filter(|&moves| frames(moves) < frames(0)) else { return 0 };
         let mut moved = 0;
         for object in zspage.used_slots().rev().take(moves) {
-            let from = Slot::of(source, *zspage, object);
+            let from = zspage.slot(object);
             moved += usize::from(self.move_object(above, &mut theirs, (zspage, from), target));
         }
         self.count_move();

@@ -22,9 +22,9 @@ use host::Pfn;
 use host::sync::atomic::Ordering;
 
 use super::compact::named;
-use crate::class::{Class, Slot};
+use crate::class::Class;
 use crate::memory::{Frames, MigrateError};
-use crate::numbers::{At, OBJECTS_MAX, Place, Word};
+use crate::numbers::{OBJECTS_MAX, Place, Slot, Word};
 use crate::pool::Pool;
 use crate::zspages::zspage;
 use crate::zspages::{Descriptor, DescriptorId, Header};
@@ -113,7 +113,7 @@ impl Pool {
     fn move_zspage(&self, class: &Class, id: DescriptorId, to: Frames) -> Result<(), Frames> {
         let zspage = self.descriptors(class).get(id);
         let mut words = [Word::default(); OBJECTS_MAX];
-        let locked = self.lock_objects(zspage, id, &mut words);
+        let locked = self.lock_objects(zspage, &mut words);
         let slots = || zspage.used_slots().zip(&words[..locked]);
         if locked < zspage.in_use() {
             for (slot, &word) in slots() {
@@ -130,7 +130,7 @@ impl Pool {
         let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
-            let to = Place::new(At { pfn, object: slot as u8 }, class.index, place.slack());
+            let to = Place::new(Slot { pfn, object: slot as u8 }, class.index, place.slack());
             self.copy_object(class, place, to);
             let entry = zspage.owner(slot);
             self.memory.leaves.unlock_word(entry, self.handle_cell(entry), word.with_place(to));
@@ -151,19 +151,13 @@ impl Pool {
     }
 
     /// Locks the cells of a zspage's objects, lowest slot first, until one is in use.
-    fn lock_objects(
-        &self,
-        zspage: Descriptor<'_>,
-        id: DescriptorId,
-        words: &mut [Word; OBJECTS_MAX],
-    ) -> usize {
+    fn lock_objects(&self, zspage: Descriptor<'_>, words: &mut [Word; OBJECTS_MAX]) -> usize {
         let mut locked = 0;
         for slot in zspage.used_slots() {
             let entry = zspage.owner(slot);
-            let here = Slot::of(id, *zspage, slot);
             let word = entry.some().and_then(|entry| self.memory.leaves.try_lock_word(entry));
             let Some(word) = word else { break };
-            if named(word, here).is_none() {
+            if named(word, zspage.slot(slot)).is_none() {
                 self.memory.leaves.unlock_word(entry, self.handle_cell(entry), word);
                 break;
             }

@@ -166,9 +166,7 @@ impl<'p> CellGuard<'p> {
 
     /// The bytes of the object, in place; `None` when the cell holds none.
     pub fn bytes(&self) -> Option<&[u8]> {
-        let place = self.word.place()?;
-        let shape = self.pool.geometry().shape(place.class());
-        Some(zspage::bytes(&self.pool.memory.arena, shape, place))
+        self.word.place().map(|place| self.pool.bytes_at(place))
     }
 
     /// Starts loading what freeing the object will need, for a caller that reads it first. A hint.

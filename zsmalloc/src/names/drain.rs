@@ -24,7 +24,6 @@ use crate::leaves::LeafUse;
 use crate::names::Content;
 use crate::numbers::{CellNumber, LEAF_CELLS, LOCKED, LeafId, Place, StaleLeaf, Word};
 use crate::pool::Pool;
-use crate::zspages::zspage;
 
 /// A cell that is about to be emptied.
 #[derive(Clone, Copy)]
@@ -52,9 +51,7 @@ impl DrainedCell<'_> {
 
     /// The bytes of the object, in place; `None` when the cell holds none.
     pub fn bytes(&self) -> Option<&[u8]> {
-        let place = self.word.place()?;
-        let shape = self.pool.geometry().shape(place.class());
-        Some(zspage::bytes(&self.pool.memory.arena, shape, place))
+        self.word.place().map(|place| self.pool.bytes_at(place))
     }
 }
 

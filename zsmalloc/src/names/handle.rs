@@ -149,12 +149,12 @@ impl Pool {
         len: usize,
         fill: impl FnOnce(&mut [u8], Age),
     ) -> Result<Handle, AllocError> {
-        let stored = self.store_with(len, Some(LeafUse::Handles), fill)?;
-        let entry = stored.entry;
+        let object = self.store_with(len, Some(LeafUse::Handles), fill)?;
+        let entry = object.entry;
         // Release pairs with the Acquire in `pin` and in the mover: who sees the place sees the
         // object. Until here nobody has the handle, and the cell names nothing.
         self.handle_cell(entry)
-            .store(Word::default().with_place(stored.place(len)).0, Ordering::Release);
+            .store(Word::default().with_place(object.into_place()).0, Ordering::Release);
         Ok(Handle::new(entry, self.memory.number()))
     }
 

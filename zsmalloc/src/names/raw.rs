@@ -24,7 +24,6 @@ use host::sync::atomic::{AtomicU64, Ordering};
 use crate::leaves::LeafUse;
 use crate::numbers::{AllocError, CellNumber, LOCKED, StaleHandle, Word};
 use crate::pool::Pool;
-use crate::zspages::zspage;
 
 const ENTRY_BITS: u32 = u32::BITS;
 const _: () = assert!(2 * ENTRY_BITS == u64::BITS, "entry and generation fill the number");
@@ -87,12 +86,12 @@ impl Pool {
     /// [`AllocError`]; nothing is stored then.
     pub fn alloc_raw(&self, bytes: &[u8]) -> Result<RawHandle, AllocError> {
         let fill = |slot: &mut [u8], age| self.write(slot, bytes, age);
-        let stored = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
-        let number = stored.entry;
+        let object = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
+        let number = object.entry;
         let entry = self.raw_entry(number).expect("the entry was taken for this object");
         // relaxed: the entry came through a class lock from whoever changed it last.
         let generation = entry.generation.load(Ordering::Relaxed);
-        let word = Word::default().with_place(stored.place(bytes.len()));
+        let word = Word::default().with_place(object.into_place());
         // Release pairs with the Acquire in `try_lock`: who sees the place sees the object.
         entry.cell.store(word.0, Ordering::Release);
         Ok(RawHandle(generation << ENTRY_BITS | u64::from(number.get())))
@@ -106,8 +105,7 @@ impl Pool {
     pub fn read_raw(&self, raw: RawHandle, out: &mut [u8]) -> Result<usize, StaleHandle> {
         let (entry, word) = self.lock_raw(raw)?;
         let place = word.place().ok_or(StaleHandle)?;
-        let shape = self.geometry().shape(place.class());
-        let bytes = zspage::bytes(&self.memory.arena, shape, place);
+        let bytes = self.bytes_at(place);
         let (len, copied) = (bytes.len(), bytes.len().min(out.len()));
         out[..copied].copy_from_slice(&bytes[..copied]);
         self.memory.leaves.unlock_word(raw.entry(), entry.cell, word);

@@ -66,7 +66,7 @@ const fn mask(shift: u32, bits: u32) -> u64 {
 
 /// Which slot: of the zspage that begins with frame `pfn`, number `object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct Slot {
     pub(crate) pfn: Pfn,
     pub(crate) object: u8,
 }
@@ -78,13 +78,13 @@ pub(crate) struct Place(u64);
 
 impl Place {
     #[inline]
-    pub(crate) fn new(at: At, class: ClassIndex, slack: u16) -> Place {
-        debug_assert!(u64::from(at.pfn.get()) < 1 << PFN_BITS);
+    pub(crate) fn new(slot: Slot, class: ClassIndex, slack: u16) -> Place {
+        debug_assert!(u64::from(slot.pfn.get()) < 1 << PFN_BITS);
         debug_assert!(u64::from(slack) < 1 << SLACK_BITS);
         Place(
-            u64::from(at.object) << OBJECT_SHIFT
+            u64::from(slot.object) << OBJECT_SHIFT
                 | (u64::from(class.0) + 1) << CLASS_SHIFT
-                | u64::from(at.pfn.get()) << PFN_SHIFT
+                | u64::from(slot.pfn.get()) << PFN_SHIFT
                 | u64::from(slack) << SLACK_SHIFT,
         )
     }
@@ -109,8 +109,8 @@ impl Place {
 
     /// Which slot that is.
     #[inline]
-    pub(crate) fn at(self) -> At {
-        At { pfn: self.pfn(), object: self.object() }
+    pub(crate) fn slot(self) -> Slot {
+        Slot { pfn: self.pfn(), object: self.object() }
     }
 
     /// Class size minus length, in bytes.
@@ -194,7 +194,7 @@ mod tests {
             slack in 0u16..1 << SLACK_BITS, client in 0u8..1 << CLIENT_BITS, locked: bool,
         ) {
             let pfn = Pfn::new(pfn);
-            let place = Place::new(At { pfn, object }, ClassIndex(class), slack);
+            let place = Place::new(Slot { pfn, object }, ClassIndex(class), slack);
             let word = Word(u64::from(locked)).with_client(client).with_place(place);
             prop_assert_eq!(word.place(), Some(place));
             let fields = (place.pfn(), place.class().0, place.object(), place.slack());

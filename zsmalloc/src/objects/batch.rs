@@ -81,7 +81,7 @@ impl Sorted {
             // Without a branch: whether a list is new, nothing could predict.
             self.locks[len] = found.lock as u16;
             len += usize::from(next == END);
-            let (descriptor, object) = (found.descriptor, found.object.into());
+            let (descriptor, object) = (found.zspage.id, found.object.into());
             *seen = Seen { descriptor, entry, next, object };
         }
         self.locks_len = len;
@@ -185,7 +185,7 @@ impl Pool {
                 rest.strays.push(entry);
                 continue;
             };
-            let (descriptor, object) = (found.descriptor, found.object.into());
+            let (descriptor, object) = (found.zspage.id, found.object.into());
             *seen = Seen { descriptor, entry, next: there, object };
             there = at;
         }

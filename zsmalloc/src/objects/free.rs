@@ -84,13 +84,12 @@ impl Pool {
         tables: Tables<'p>,
         found: Found<'p>,
     ) {
-        let in_use = found.header.give(usize::from(found.object));
+        let in_use = found.zspage.header.give(usize::from(found.object));
         // The next object of the class comes here, if it comes soon.
-        found.header.prefetch_body();
+        found.zspage.header.prefetch_body();
         state.give_handle(entry, cell, &self.stocks);
-        let (of, zspage) =
-            (tables.descriptors(class), Zspage { id: found.descriptor, header: found.header });
-        let leaving = self.settle_one(&of, class, &mut state, zspage, in_use);
+        let of = tables.descriptors(class);
+        let leaving = self.settle_one(&of, class, &mut state, found.zspage, in_use);
         self.unlock_and_release(state, leaving);
     }
 

@@ -28,7 +28,8 @@ use std::sync::Weak;
 use host::sync::atomic::Ordering;
 
 use super::batch::BATCH;
-use super::object::Reserved;
+use super::object::Object;
+use crate::class::{Age, Class};
 use crate::deferred::{Meters, Queue, QueueConfig, Values};
 use crate::leaves::LeafUse;
 use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, Place, Word};
@@ -163,21 +164,19 @@ impl Pool {
     /// Tries to store once more, when what is pending, or was when the first try failed, has made
     /// room.
     #[cold]
-    pub(crate) fn reserve_again(
-        &self,
+    pub(crate) fn reserve_again<'p>(
+        &'p self,
         error: AllocError,
+        class: &'p Class,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<Reserved<'_>, AllocError> {
-        if matches!(error, AllocError::BadLength { .. }) {
-            return Err(error);
-        }
+    ) -> Result<(Object<'p>, Age), AllocError> {
         let (lagged, queue) = (self.flush_lagging(), self.pending.get());
         if let Some(queue) = queue {
             queue.flush();
         }
         // Also where nothing is pending any more: another thread may have just freed it.
-        if lagged || queue.is_some() { self.reserve(len, handle) } else { Err(error) }
+        if lagged || queue.is_some() { self.reserve(class, len, handle) } else { Err(error) }
     }
 
     /// Recounts what is pending; gives the objects.

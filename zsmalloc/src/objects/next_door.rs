@@ -2,15 +2,15 @@
 //!
 //! Locks: one shard's after the other's.
 
-use super::object::Reserved;
-use crate::class::{Class, Slot};
-use crate::numbers::CellNumber;
+use super::object::Object;
+use crate::class::{Age, Class};
+use crate::numbers::{CellNumber, Slot};
 use crate::pool::Pool;
 
 impl Pool {
     /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
     /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
-    pub(crate) fn take_next_door(&self, class: &Class, entry: CellNumber) -> Option<Slot> {
+    pub(crate) fn take_next_door(&self, class: &Class, entry: CellNumber) -> Option<(Slot, Age)> {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         let slot = shards.into_iter().find_map(|shard| shard.lock().take_slot(&of, entry));
@@ -23,27 +23,27 @@ impl Pool {
         slot
     }
 
-    /// A slot of another shard of the class, for when the frames of a reserved one would exceed the
-    /// limit: one on frames that are touched already. The first slot goes back either way, its
-    /// entry only where there is no other slot.
+    /// An object in another shard of the class, for when the frames of one would exceed the limit:
+    /// on frames that are touched already. The first slot goes back either way, its entry only
+    /// where there is no other slot.
     #[cold]
     pub(crate) fn charge_next_door<'p>(
         &'p self,
-        reserved: Reserved<'p>,
+        class: &'p Class,
+        mut object: Object<'p>,
         len: usize,
-    ) -> Option<Reserved<'p>> {
-        let (class, mut object) = (reserved.class, reserved.object(self, len));
+    ) -> Option<(Object<'p>, Age)> {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         for other in shards.filter(|other| other.shard != class.shard) {
-            let taken = other.lock().take_slot(&of, object.entry);
-            let Some(slot) = taken else { continue };
-            let mut found = Reserved { class: other, slot, entry: CellNumber::NONE };
-            if self.charge(other, slot.at, len).is_ok() {
+            let taken = self.lock(other).take_slot(&of, object.entry);
+            let Some((slot, age)) = taken else { continue };
+            let place = other.place(slot, len);
+            let mut found = Object { pool: self, place, entry: CellNumber::NONE };
+            if self.charge(other, slot, len).is_ok() {
                 std::mem::swap(&mut found.entry, &mut object.entry);
-                return Some(found);
+                return Some((found, age));
             }
-            drop(found.object(self, len));
         }
         None
     }

@@ -1,11 +1,21 @@
 //! An object that is stored but not yet published.
 //!
+//! ```text
+//!   Slot      which slot of which zspage      a class gives it, under its lock
+//!     |  + class, length
+//!   Place     also the class and the slack: all that finding its bytes takes
+//!     |  + pool, entry
+//!   Object    the right to the slot           filled without a lock; dropped: the slot is freed
+//!     |  put in a cell
+//!   Word      a place, a lock bit, the client's bits      what everybody reads from here on
+//! ```
+//!
 //! Its slot is taken and filled; no cell names it, so nobody can read, move or free it but its
 //! owner. Putting it in a cell publishes it, dropping it frees it.
 
-use crate::class::{Class, Slot};
 use crate::numbers::{CellNumber, Place};
 use crate::pool::Pool;
+use crate::zspages::zspage;
 
 /// A stored object without a cell; freed when dropped.
 #[must_use = "an object that is not put in a cell is freed again"]
@@ -14,32 +24,6 @@ pub struct Object<'p> {
     pub(crate) place: Place,
     /// The entry taken for its handle, and named as its owner; or `NONE`.
     pub(crate) entry: CellNumber,
-}
-
-/// A slot that was taken. Plain values, which stay in registers where an object, that is freed on
-/// every way out, would be in memory.
-#[derive(Clone, Copy)]
-#[must_use = "a slot that is not made an object is lost"]
-pub(crate) struct Reserved<'p> {
-    pub(crate) class: &'p Class,
-    pub(crate) slot: Slot,
-    /// The entry taken with it, or `NONE`.
-    pub(crate) entry: CellNumber,
-}
-
-impl<'p> Reserved<'p> {
-    /// The object of `len` bytes that is in the slot, or will be.
-    #[inline]
-    pub(crate) fn object(self, pool: &'p Pool, len: usize) -> Object<'p> {
-        Object { pool, place: self.place(len), entry: self.entry }
-    }
-
-    /// Where it is, for a word.
-    #[inline]
-    pub(crate) fn place(self, len: usize) -> Place {
-        let Reserved { class, slot, .. } = self;
-        Place::new(slot.at, class.index, class.shape.size - len as u16)
-    }
 }
 
 impl Object<'_> {
@@ -60,7 +44,16 @@ impl Object<'_> {
     }
 }
 
+impl Pool {
+    /// The bytes at a place that the caller read in a cell, which it has locked.
+    pub(crate) fn bytes_at(&self, place: Place) -> &[u8] {
+        zspage::bytes(&self.memory.arena, self.geometry().shape(place.class()), place)
+    }
+}
+
 impl Drop for Object<'_> {
+    // Inlined, so that an object that is published was in registers all the time.
+    #[inline]
     fn drop(&mut self) {
         self.pool.free_with_entry(self.place, self.entry);
     }

@@ -6,7 +6,6 @@
 use crate::class::Class;
 use crate::numbers::{CLASSES, LEAF_CELLS, Place, SHARDS_MAX};
 use crate::pool::{Found, Leaving, Pool};
-use crate::zspages::Zspage;
 
 /// Locks a pool has at most.
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX; // 2040
@@ -65,15 +64,15 @@ impl Pool {
         let (of, mut freed) = (tables.descriptors(class), 0);
         let mut state = self.lock(class);
         for &place in places {
-            let Found { descriptor, header, object, lock } = tables.find_at(place);
+            let Found { zspage, object, lock } = tables.find_at(place);
             if lock != class.number {
                 strays.push(place);
                 continue;
             }
-            let in_use = header.give(usize::from(object));
+            let in_use = zspage.header.give(usize::from(object));
             freed += 1;
-            if state.drain_one(&of, Zspage { id: descriptor, header }, in_use) {
-                leaving.push(&self.memory, descriptor);
+            if state.drain_one(&of, zspage, in_use) {
+                leaving.push(&self.memory, zspage.id);
             }
         }
         state.count_freed(freed);

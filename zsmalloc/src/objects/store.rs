@@ -6,9 +6,10 @@
 //!   frames charged, bytes written                           no lock
 //! ```
 //!
-//! Invariant: a slot in use always has an owner: an `Object`, the entry of a handle, or the call
-//! that fills it. If charging is refused or `fill` panics, that call frees the slot again.
-//! Untouched frames are charged before a byte is written.
+//! Invariant: a slot in use always has an owner: an `Object`, from the moment that its class gave
+//! it, and then the cell that the object is put in. If charging is refused or `fill` panics, the
+//! object is dropped, and that frees the slot. Untouched frames are charged before a byte is
+//! written.
 //!
 //! Locks: one class, and in no lock design more than that, because nothing is looked up; another
 //! shard's is tried meanwhile.
@@ -16,10 +17,10 @@
 use host::LockGuard;
 use host::sync::atomic::Ordering;
 
-use super::object::{Object, Reserved};
-use crate::class::{Age, Class, Slot, State};
+use super::object::Object;
+use crate::class::{Age, Class, State};
 use crate::leaves::LeafUse;
-use crate::numbers::{AllocError, CellNumber};
+use crate::numbers::{AllocError, CellNumber, Slot};
 use crate::pool::{Leaving, Pool};
 use crate::zspages::zspage;
 
@@ -33,60 +34,53 @@ impl Pool {
     /// threads that pass the check together may overshoot it by two frames each.
     pub fn store(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
         let fill = |slot: &mut [u8], age| self.write(slot, bytes, age);
-        Ok(self.store_with(bytes.len(), None, fill)?.object(self, bytes.len()))
+        self.store_with(bytes.len(), None, fill)
     }
 
-    /// A slot for `len` bytes that `fill` has written, with an entry for a handle of the given
-    /// kind: the caller makes it an object, or what its entry names.
+    /// An object of `len` bytes that `fill` has written, with an entry for a handle of the given
+    /// kind. It is freed again where `fill` panics.
     #[inline]
     pub(crate) fn store_with(
         &self,
         len: usize,
         handle: Option<LeafUse>,
         fill: impl FnOnce(&mut [u8], Age),
-    ) -> Result<Reserved<'_>, AllocError> {
-        let reserved = match self.reserve(len, handle) {
-            Err(error) => self.reserve_again(error, len, handle)?,
+    ) -> Result<Object<'_>, AllocError> {
+        let class = self.class_for(len)?;
+        let (object, age) = match self.reserve(class, len, handle) {
+            Err(error) => self.reserve_again(error, class, len, handle)?,
             Ok(reserved) => reserved,
         };
-        let Reserved { class, slot, .. } = reserved;
-        // Freed again where `fill` panics.
-        let object = reserved.object(self, len);
-        zspage::fill(&self.memory.arena, class.shape, slot.at, len, |to| fill(to, slot.age()));
-        std::mem::forget(object);
-        Ok(reserved)
+        let slot = object.place.slot();
+        zspage::fill(&self.memory.arena, class.shape, slot, len, |to| fill(to, age));
+        Ok(object)
     }
 
-    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted.
+    /// The shard of a class that this thread stores objects of `len` bytes in.
+    #[inline(always)]
+    pub(crate) fn class_for(&self, len: usize) -> Result<&Class, AllocError> {
+        let index = self.geometry().class_of(len).ok_or(AllocError::BadLength { len })?;
+        Ok(&self.classes[self.position(index, self.home(len))])
+    }
+
+    /// An object that is to be filled, its frames counted, with an entry where one is wanted; and
+    /// what is known of its bytes.
     // One function with what follows and with its caller: a call hands 40 bytes over in memory.
     #[inline(always)]
-    pub(crate) fn reserve(
-        &self,
+    pub(crate) fn reserve<'p>(
+        &'p self,
+        class: &'p Class,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<Reserved<'_>, AllocError> {
-        let reserved = self.take_slot(len, handle)?;
-        if reserved.slot.touched {
-            return Ok(reserved);
+    ) -> Result<(Object<'p>, Age), AllocError> {
+        let (object, age) = self.take(class, len, handle)?;
+        if age == Age::Touched {
+            return Ok((object, age));
         }
-        match self.charge(reserved.class, reserved.slot.at, len) {
-            Ok(()) => Ok(reserved),
-            Err(error) => self.charge_next_door(reserved, len).ok_or(error),
+        match self.charge(class, object.place.slot(), len) {
+            Ok(()) => Ok((object, age)),
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
         }
-    }
-
-    /// A slot for `len` bytes; its frames are not counted yet, unless they are all touched.
-    #[inline(always)]
-    pub(crate) fn take_slot(
-        &self,
-        len: usize,
-        handle: Option<LeafUse>,
-    ) -> Result<Reserved<'_>, AllocError> {
-        let index = self.geometry().class_of(len).ok_or(AllocError::BadLength { len })?;
-        let class = &self.classes[self.position(index, self.home(len))];
-        class.prefetch();
-        let (slot, entry) = self.take(class, handle)?;
-        Ok(Reserved { class, slot, entry })
     }
 
     /// As [`Pool::store`], past the limit if there is no other way. It is for a caller that frees a
@@ -98,12 +92,12 @@ impl Pool {
     pub fn store_past_limit(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
         match self.store(bytes) {
             Err(AllocError::OverLimit { .. }) => {
-                let reserved = self.take_slot(bytes.len(), None)?;
-                let Reserved { class, slot, .. } = reserved;
-                let object = reserved.object(self, bytes.len());
-                self.touch(class, slot.at, bytes.len());
-                let fill = |to: &mut [u8]| self.write(to, bytes, slot.age());
-                zspage::fill(&self.memory.arena, class.shape, slot.at, bytes.len(), fill);
+                let class = self.class_for(bytes.len())?;
+                let (object, age) = self.take(class, bytes.len(), None)?;
+                let slot = object.place.slot();
+                self.touch(class, slot, bytes.len());
+                let fill = |to: &mut [u8]| self.write(to, bytes, age);
+                zspage::fill(&self.memory.arena, class.shape, slot, bytes.len(), fill);
                 Ok(object)
             }
             done => done,
@@ -121,14 +115,17 @@ impl Pool {
         if cfg!(loom) { len % self.shards } else { host::cpu::current_hint() % self.shards }
     }
 
-    /// A slot of a class, and an entry where one is wanted (`NONE` otherwise).
+    /// An object that is to be filled, with an entry where one is wanted. Its frames are not
+    /// counted yet, unless they are all touched.
     #[inline(always)]
     fn take(
         &self,
         class: &Class,
+        len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Slot, CellNumber), AllocError> {
-        let mut state = match class.try_lock() {
+    ) -> Result<(Object<'_>, Age), AllocError> {
+        class.prefetch();
+        let mut state = match self.try_lock(class) {
             Some(state) => state,
             None => self.lock_met(class),
         };
@@ -139,10 +136,14 @@ impl Pool {
                 (state, entry) = self.fetch_entry(class, state, kind)?;
             }
         }
-        match state.take_slot(&self.descriptors(class), entry) {
-            Some(slot) => Ok((slot, entry)),
-            None => Ok((self.take_of_others(class, state, entry)?, entry)),
-        }
+        let (slot, age) = match state.take_slot(&self.descriptors(class), entry) {
+            Some(taken) => {
+                drop(state);
+                taken
+            }
+            None => self.take_of_others(class, state, entry)?,
+        };
+        Ok((Object { pool: self, place: class.place(slot, len), entry }, age))
     }
 
     /// A slot of a zspage that another shard has, or that is new, for a class that has no room.
@@ -152,7 +153,7 @@ impl Pool {
         class: &Class,
         mut state: LockGuard<'_, State>,
         entry: CellNumber,
-    ) -> Result<Slot, AllocError> {
+    ) -> Result<(Slot, Age), AllocError> {
         class.hint_partial(false);
         if self.take_over(class, &mut state)
             && let Some(slot) = state.take_slot(&self.descriptors(class), entry)
@@ -177,7 +178,7 @@ impl Pool {
     }
 
     /// A slot of a new zspage; where there is none, the entry goes back.
-    fn take_of_new(&self, class: &Class, entry: CellNumber) -> Result<Slot, AllocError> {
+    fn take_of_new(&self, class: &Class, entry: CellNumber) -> Result<(Slot, Age), AllocError> {
         let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, class.shape.frames.into()) {
             Ok(descriptor) => descriptor,

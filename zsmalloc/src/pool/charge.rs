@@ -24,7 +24,7 @@ use host::{PAGE_SIZE, Pfn};
 
 use super::Pool;
 use crate::class::Class;
-use crate::numbers::{AllocError, At};
+use crate::numbers::{AllocError, Slot};
 use crate::zspages::zspage;
 
 /// Zspages that may be touched as a whole at the same moment without passing the limit.
@@ -60,28 +60,28 @@ impl Pool {
 
     /// Counts the frames that writing the first `len` bytes of a slot touches for the first time.
     #[inline]
-    pub(crate) fn charge(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
+    pub(crate) fn charge(&self, class: &Class, slot: Slot, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
         // An object reaches into two frames at most. Both bits are looked at, though it be one
         // frame: whether it is, nothing could predict.
-        let (first, last) = zspage::frames_of(class.shape, at, len);
+        let (first, last) = zspage::frames_of(class.shape, slot, len);
         if arena.is_resident(first) & arena.is_resident(last) {
             return Ok(());
         }
-        self.charge_untouched(class, at, len)
+        self.charge_untouched(class, slot, len)
     }
 
     #[cold]
-    fn charge_untouched(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
-        let (first, last) = zspage::frames_of(class.shape, at, len);
+    fn charge_untouched(&self, class: &Class, slot: Slot, len: usize) -> Result<(), AllocError> {
+        let (first, last) = zspage::frames_of(class.shape, slot, len);
         let untouched = |pfn: &Pfn| !self.memory.arena.is_resident(*pfn);
         if self.is_over_limit(first.through(last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
-        if at.object == 0 && class.is_large() {
-            self.touch_zspage(class, at.pfn);
+        if slot.object == 0 && class.is_large() {
+            self.touch_zspage(class, slot.pfn);
         }
-        self.touch(class, at, len);
+        self.touch(class, slot, len);
         Ok(())
     }
 
@@ -98,8 +98,8 @@ impl Pool {
     }
 
     /// Marks the frames of the first `len` bytes of a slot as touched; counts those that were not.
-    pub(crate) fn touch(&self, class: &Class, at: At, len: usize) {
-        let (first, last) = zspage::frames_of(class.shape, at, len);
+    pub(crate) fn touch(&self, class: &Class, slot: Slot, len: usize) {
+        let (first, last) = zspage::frames_of(class.shape, slot, len);
         let arena = &self.memory.arena;
         self.count_resident(first.through(last).filter(|&pfn| arena.mark_resident(pfn)).count());
     }

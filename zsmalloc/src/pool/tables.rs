@@ -19,7 +19,7 @@ use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::Pool;
 use crate::class::{Class, Descriptors};
 use crate::numbers::{CellNumber, Place, Word};
-use crate::zspages::{DescriptorId, Header, Headers};
+use crate::zspages::{DescriptorId, Header, Headers, Zspage};
 
 /// See the module documentation.
 #[derive(Clone, Copy)]
@@ -34,8 +34,7 @@ pub(crate) struct Tables<'p> {
 /// An object as its owner finds it without a lock: where it was a moment ago.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'p> {
-    pub(crate) descriptor: DescriptorId,
-    pub(crate) header: Header<'p>,
+    pub(crate) zspage: Zspage<'p>,
     pub(crate) object: u8,
     /// The lock its zspage is under.
     pub(crate) lock: usize,
@@ -79,7 +78,7 @@ impl<'p> Tables<'p> {
         let header = self.headers.get(descriptor);
         // The frame may be another zspage's by now, of a pool with more locks.
         let lock = header.lock().min(self.last_lock);
-        Found { descriptor, header, object: place.object(), lock }
+        Found { zspage: Zspage { id: descriptor, header }, object: place.object(), lock }
     }
 
     /// A header, by number.

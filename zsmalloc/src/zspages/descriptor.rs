@@ -29,7 +29,7 @@
 use host::Pfn;
 use host::sync::atomic::{AtomicU32, Ordering};
 
-use crate::numbers::{CLASSES, CellNumber, OBJECTS_MAX, SHARDS_MAX, Shape};
+use crate::numbers::{CLASSES, CellNumber, OBJECTS_MAX, SHARDS_MAX, Shape, Slot};
 
 // The header.
 const STATE: usize = 0;
@@ -144,6 +144,12 @@ impl<'a> Header<'a> {
     pub(crate) fn set_pfn(self, pfn: Pfn) {
         // relaxed: the class lock orders every access.
         self.in_body(PFN).store(pfn.get(), Ordering::Relaxed);
+    }
+
+    /// One of its slots.
+    #[inline]
+    pub(crate) fn slot(self, object: usize) -> Slot {
+        Slot { pfn: self.pfn(), object: object as u8 }
     }
 
     /// Which lock the zspage is under: the number of its class's shard among all of the pool's. It

@@ -22,7 +22,7 @@
 
 use host::{Arena, PAGE_SIZE, Pfn, RawRun, Run};
 
-use crate::numbers::{At, Place, Shape};
+use crate::numbers::{Place, Shape, Slot};
 
 /// Keeps a run as the number of its first frame, in a descriptor.
 pub(crate) fn adopt(run: Run) -> Pfn {
@@ -38,28 +38,34 @@ pub(crate) fn surrender(arena: &Arena, pfn: Pfn, frames: u32) -> Run {
 
 /// Frames that the first `len` bytes of a slot lie in: first and last.
 #[inline]
-pub(crate) fn frames_of(shape: Shape, at: At, len: usize) -> (Pfn, Pfn) {
-    let start = usize::from(at.object) * usize::from(shape.size);
+pub(crate) fn frames_of(shape: Shape, slot: Slot, len: usize) -> (Pfn, Pfn) {
+    let start = usize::from(slot.object) * usize::from(shape.size);
     let first = start / PAGE_SIZE;
     let last = (start + len - 1) / PAGE_SIZE;
-    (at.pfn.plus(first as u32), at.pfn.plus(last as u32))
+    (slot.pfn.plus(first as u32), slot.pfn.plus(last as u32))
 }
 
 /// The bytes of an object; the caller holds the lock of its cell, or has pinned its handle, for as
 /// long as they are borrowed.
 pub(crate) fn bytes(arena: &Arena, shape: Shape, place: Place) -> &[u8] {
     let len = usize::from(shape.size) - usize::from(place.slack());
-    // SAFETY: `slot` checked the range; by I3 nobody writes these bytes while the cell is locked or
-    // pinned, and they were initialised by `fill` (or by zeroed memory) before it was published.
-    unsafe { std::slice::from_raw_parts(slot(arena, shape, place.at(), len), len) }
+    // SAFETY: `start` checked the range; by I3 nobody writes these bytes while the cell is locked
+    // or pinned, and they were initialised by `fill` (or by zeroed memory) before it was published.
+    unsafe { std::slice::from_raw_parts(start(arena, shape, place.slot(), len), len) }
 }
 
 /// Lets `fill` write an object that is not yet published.
 #[inline]
-pub(crate) fn fill(arena: &Arena, shape: Shape, at: At, len: usize, fill: impl FnOnce(&mut [u8])) {
-    // SAFETY: `slot` checked the range; by I2 and I3 this thread alone knows the slot, and its
+pub(crate) fn fill(
+    arena: &Arena,
+    shape: Shape,
+    slot: Slot,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    // SAFETY: `start` checked the range; by I2 and I3 this thread alone knows the slot, and its
     // bytes are zeroed memory or those of an earlier object.
-    fill(unsafe { std::slice::from_raw_parts_mut(slot(arena, shape, at, len), len) });
+    fill(unsafe { std::slice::from_raw_parts_mut(start(arena, shape, slot, len), len) });
 }
 
 /// Starts loading the slot of an object that is about to be copied.
@@ -80,8 +86,8 @@ impl Located {
         usize::from(self.shape.size - self.place.slack())
     }
 
-    fn slot(self, arena: &Arena) -> *mut u8 {
-        slot(arena, self.shape, self.place.at(), self.len())
+    fn start(self, arena: &Arena) -> *mut u8 {
+        start(arena, self.shape, self.place.slot(), self.len())
     }
 }
 
@@ -96,9 +102,9 @@ pub(crate) fn copy(
 ) {
     assert!(from.len() == to.len(), "an object is as long wherever it is");
     let len = to.len();
-    let (source, target) = (from.slot(arena), to.slot(arena));
+    let (source, target) = (from.start(arena), to.start(arena));
     assert!(source != target, "an object moves to another slot");
-    // SAFETY: `slot` checked both ranges, which `len` does not leave; by I2 the slots are
+    // SAFETY: `start` checked both ranges, which `len` does not leave; by I2 the slots are
     // different, so they do not overlap, and by I3 nobody writes the old one or touches the new.
     let (to, from) = unsafe {
         (std::slice::from_raw_parts_mut(target, len), std::slice::from_raw_parts(source, len))
@@ -109,12 +115,12 @@ pub(crate) fn copy(
 /// Where a slot starts that holds `len` bytes. Panics when they do not lie in it, or it not in the
 /// arena: the word is not one of ours.
 #[inline]
-fn slot(arena: &Arena, shape: Shape, at: At, len: usize) -> *mut u8 {
-    assert!(u16::from(at.object) < shape.objects, "object index within the zspage");
+fn start(arena: &Arena, shape: Shape, slot: Slot, len: usize) -> *mut u8 {
+    assert!(u16::from(slot.object) < shape.objects, "object index within the zspage");
     assert!(len <= usize::from(shape.size), "an object is no longer than its slot");
-    let end = u64::from(at.pfn.get()) + u64::from(shape.frames);
+    let end = u64::from(slot.pfn.get()) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
-    let offset = at.pfn.index() * PAGE_SIZE + usize::from(at.object) * usize::from(shape.size);
+    let offset = slot.pfn.index() * PAGE_SIZE + usize::from(slot.object) * usize::from(shape.size);
     // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }
