@@ -59,6 +59,29 @@ impl Pool {
 
     /// Moves the zspage that starts at frame `pfn` to other frames.
     ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Frames, MigrateError, Pfn, Pool};
+    /// fn migrate(pool: &Pool, from: Pfn, to: Frames) -> Result<(), MigrateError> {
+    ///     pool.migrate(from, to)
+    /// }
+    /// ```
+    ///
+    /// The number of a cell is not accepted for that of a frame, nor is a plain number:
+    ///
+    /// ```compile_fail,E0308
+    /// # use ramfold_zsmalloc::{CellNumber, Frames, MigrateError, Pool};
+    /// fn migrate(pool: &Pool, from: CellNumber, to: Frames) -> Result<(), MigrateError> {
+    ///     pool.migrate(from, to)
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use ramfold_zsmalloc::{Frames, MigrateError, Pool};
+    /// fn migrate(pool: &Pool, from: u32, to: Frames) -> Result<(), MigrateError> {
+    ///     pool.migrate(from, to)
+    /// }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`MigrateError`]; nothing has moved then.
