@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   take_slot     the fullest zspage with room -> its lowest free slot
-//!   settle        after slots were given back: regrouped, or forgotten when it became empty
+//!   note_given    after slots were given back: regrouped, or forgotten when it became empty
 //! ```
 //!
 //! The zspage is chosen as the kernel chooses it (`find_get_zspage`). The slot is the lowest free
@@ -256,7 +256,7 @@ impl State {
     /// Takes note of a zspage that `given` slots were given back of. True when it is empty: it is
     /// then out of the class, and the caller releases it after the lock.
     #[inline(always)]
-    pub(crate) fn settle(
+    pub(crate) fn note_given(
         &mut self,
         of: &Descriptors<'_>,
         zspage: Zspage<'_>,
@@ -274,9 +274,9 @@ impl State {
         empty
     }
 
-    /// As [`State::settle`], where one slot was given back and `in_use` are left.
+    /// As [`State::note_given`], where one slot was given back and `in_use` are left.
     #[inline(always)]
-    pub(crate) fn settle_one(
+    pub(crate) fn note_one_given(
         &mut self,
         of: &Descriptors<'_>,
         zspage: Zspage<'_>,
@@ -286,7 +286,7 @@ impl State {
         self.drain_one(of, zspage, in_use)
     }
 
-    /// As [`State::settle_one`], where the object is counted with others.
+    /// As [`State::note_one_given`], where the object is counted with others.
     #[inline(always)]
     pub(crate) fn drain_one(
         &mut self,

@@ -198,7 +198,7 @@ impl Pool {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
         let header = of.header(target);
-        if header.in_use() == 0 && state.settle(&of, Zspage { id: target, header }, 0) {
+        if header.in_use() == 0 && state.note_given(&of, Zspage { id: target, header }, 0) {
             leaving.push(&self.memory, target);
         }
         drop(moving);
@@ -240,7 +240,9 @@ impl Pool {
             }
         }
         self.count_move();
-        if step.moved > 0 && state.settle(&of, Zspage { id: source, header: *zspage }, step.moved) {
+        if step.moved > 0
+            && state.note_given(&of, Zspage { id: source, header: *zspage }, step.moved)
+        {
             leaving.push(&self.memory, source);
             step.emptied = true;
         }

@@ -90,7 +90,7 @@ impl Pool {
         }
         self.count_move();
         let emptied =
-            moved > 0 && moving.settle(&of, Zspage { id: source, header: *zspage }, moved);
+            moved > 0 && moving.note_given(&of, Zspage { id: source, header: *zspage }, moved);
         let mut leaving = Leaving::NONE;
         if emptied {
             leaving.push(&self.memory, source);

@@ -89,7 +89,7 @@ impl Pool {
         found.zspage.header.prefetch_body();
         state.give_handle(entry, cell, &self.stocks);
         let of = tables.descriptors(class);
-        let leaving = self.settle_one(&of, class, &mut state, found.zspage, in_use);
+        let leaving = self.note_one_given(&of, class, &mut state, found.zspage, in_use);
         self.unlock_and_release(state, leaving);
     }
 
@@ -127,14 +127,14 @@ impl Pool {
         }
         let of = self.descriptors(class);
         let leaving =
-            self.settle_one(&of, class, &mut state, Zspage { id: descriptor, header }, in_use);
+            self.note_one_given(&of, class, &mut state, Zspage { id: descriptor, header }, in_use);
         self.unlock_and_release(state, leaving);
         self.stir();
     }
 
     /// Takes note of a zspage after one slot of it was given back.
     #[inline(always)]
-    fn settle_one(
+    fn note_one_given(
         &self,
         of: &Descriptors<'_>,
         class: &Class,
@@ -143,7 +143,7 @@ impl Pool {
         in_use: usize,
     ) -> Leaving {
         let mut leaving = Leaving::NONE;
-        if state.settle_one(of, zspage, in_use) {
+        if state.note_one_given(of, zspage, in_use) {
             leaving.push(&self.memory, zspage.id);
         } else {
             class.hint_partial(true);
