@@ -53,7 +53,7 @@ pub(super) struct Amount {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     copies: u32,
     /// The package that build compiles
-    #[arg(long, value_name = "NAME", default_value = "zsmalloc")]
+    #[arg(long, value_name = "NAME", default_value = "ramfold-zsmalloc")]
     package: String,
 }
 
@@ -350,6 +350,16 @@ mod tests {
         let later = Spent { user_s: 2.0, sys_s: 1.25 };
         assert_eq!(later.since(spent), Spent { user_s: 0.5, sys_s: 1.0 });
         assert_eq!(Spent::parse("7 (a) S 1 7"), None);
+    }
+
+    /// A build of the default package takes longer than a test may.
+    #[test]
+    fn the_package_that_is_built_is_one_of_this_workspace() {
+        let line = Amount::augment_args(clap::Command::new("fs")).get_matches_from(["fs"]);
+        let package: &String = line.get_one("package").unwrap();
+        let folder = package.strip_prefix("ramfold-").unwrap_or("none");
+        let manifest = fs::read_to_string(workspace().join(folder).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = \"{package}\"")), "{package}");
     }
 
     #[test]
