@@ -144,7 +144,7 @@ impl Uffd {
         }
     }
 
-    /// Adds what the kernel has to tell to `events`. False if it had nothing.
+    /// Adds what the kernel has to tell to `events`. False if it has no more than that.
     pub(crate) fn read(&self, events: &mut Vec<Event>) -> bool {
         // struct uffd_msg: a byte for the kind, and three words from the second on.
         let mut messages = [[0u64; 4]; MESSAGES];
@@ -153,7 +153,7 @@ impl Uffd {
         let read = unsafe { libc::read(self.fd(), messages.as_mut_ptr().cast(), len) };
         let count = usize::try_from(read).unwrap_or(0) / size_of::<[u64; 4]>();
         events.extend(messages[..count].iter().filter_map(event));
-        count > 0
+        count == MESSAGES
     }
 
     fn ask<const N: usize>(&self, what: u64, argument: &mut [u64; N]) -> io::Result<()> {

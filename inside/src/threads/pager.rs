@@ -27,8 +27,10 @@ use zram::Codec;
 /// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
 const TOUCH_SPEED: u64 = 8 << 20;
 const SLEEP_MAX: u64 = 50;
-/// New mappings are looked for this often, and when memory has grown by `GROWTH` without a fault.
+/// New mappings are looked for this often.
 const SCAN_EVERY: Duration = Duration::from_millis(200);
+/// And this often when memory has grown by `GROWTH` without a fault.
+const SCAN_GROWN: Duration = Duration::from_millis(5);
 const GROWTH: u64 = 1 << 20;
 /// Trays take this part of the limit, in bounds.
 const TRAYS_PART: u64 = 16;
@@ -238,7 +240,8 @@ impl Pager {
         // relaxed: a figure.
         let put = engine.put.load(Ordering::Relaxed);
         let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
-        if grown || self.scanned.is_none_or(|at| at.elapsed() > SCAN_EVERY) {
+        let every = if grown { SCAN_GROWN } else { SCAN_EVERY };
+        if self.scanned.is_none_or(|at| at.elapsed() > every) {
             self.scan(engine);
             self.known = (used, put);
         }

@@ -99,9 +99,13 @@ impl<'a> Server<'a> {
 
     fn read_own(&mut self) {
         let mut events = std::mem::take(&mut self.events);
-        while self.engine.uffd.read(&mut events) {
+        loop {
+            let more = self.engine.uffd.read(&mut events);
             for event in events.drain(..) {
                 self.own_event(event);
+            }
+            if !more {
+                break;
             }
         }
         self.events = events;
@@ -137,24 +141,32 @@ impl<'a> Server<'a> {
 
     fn read_child(&mut self, number: usize) {
         let mut events = std::mem::take(&mut self.events);
-        while self.children[number].uffd.read(&mut events) {
+        loop {
+            let more = self.children[number].uffd.read(&mut events);
             for event in events.drain(..) {
-                let child = &mut self.children[number];
-                match event {
-                    Event::Fault(address) => child.waiting.push(address & !(PAGE - 1)),
-                    Event::Gone { range, unmapped } => {
-                        self.engine.forget(&mut child.book, &range, unmapped);
-                    }
-                    Event::Moved { from, to, len } => child.book.moved(from, to, len),
-                    Event::Forked(uffd) => {
-                        let book = child.book.clone();
-                        let grandchild = self.child(uffd, book);
-                        self.children.push(grandchild);
-                    }
-                }
+                self.child_event(number, event);
+            }
+            if !more {
+                break;
             }
         }
         self.events = events;
+    }
+
+    fn child_event(&mut self, number: usize, event: Event) {
+        let child = &mut self.children[number];
+        match event {
+            Event::Fault(address) => child.waiting.push(address & !(PAGE - 1)),
+            Event::Gone { range, unmapped } => {
+                self.engine.forget(&mut child.book, &range, unmapped);
+            }
+            Event::Moved { from, to, len } => child.book.moved(from, to, len),
+            Event::Forked(uffd) => {
+                let book = child.book.clone();
+                let grandchild = self.child(uffd, book);
+                self.children.push(grandchild);
+            }
+        }
     }
 
     /// Serves the faults of this process for which there is room.

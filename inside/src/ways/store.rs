@@ -117,8 +117,8 @@ impl Store {
 
     /// What is held.
     pub(crate) fn held(&self) -> Held {
-        let stat = self.zram.stat();
-        Held { orig_data_size: stat.orig_data_size, compr_data_size: stat.compr_data_size }
+        let [orig_data_size, compr_data_size, ..] = self.zram.mm_stat().0;
+        Held { orig_data_size, compr_data_size }
     }
 
     fn lock(&self) -> RankedMutexGuard<'_, Slots> {

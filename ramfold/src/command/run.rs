@@ -38,7 +38,7 @@ const LIMIT_PERCENT: u64 = 80;
 /// The smallest limit. A program with less would only page.
 const LIMIT_MIN: u64 = 16 << 20; // 16 MiB
 /// How often the tree is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs the program, and ends as it ends.
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
