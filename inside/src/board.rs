@@ -112,8 +112,6 @@ pub enum State {
     Folding,
     /// It cannot fold. The number is the system's error.
     Unfolded(i32),
-    /// It has ended, because a page could not be brought back.
-    Lost,
 }
 
 /// The board of a run, in memory.
@@ -257,7 +255,6 @@ impl Slot {
             State::Watching => 0,
             State::Folding => 1,
             State::Unfolded(errno) => 2 | (errno as u64) << 8,
-            State::Lost => 3,
         };
         // relaxed: it stands alone.
         self.state.store(word, Ordering::Relaxed);
@@ -270,8 +267,7 @@ impl Slot {
         match word & 0xff {
             0 => State::Watching,
             1 => State::Folding,
-            2 => State::Unfolded((word >> 8) as i32),
-            _ => State::Lost,
+            _ => State::Unfolded((word >> 8) as i32),
         }
     }
 

@@ -225,6 +225,9 @@ impl Pager {
         // relaxed: the thread that reads it is made after this.
         SLOT.store(std::ptr::from_ref(self.slot) as u64, Ordering::Relaxed);
         if !strand::spawn(serve) {
+            // Nothing of the program is registered yet.
+            // relaxed: this thread alone looks at it.
+            ENGINE.store(std::ptr::null_mut(), Ordering::Relaxed);
             return Err(libc::EAGAIN);
         }
         self.slot.set_state(State::Folding);

@@ -273,6 +273,19 @@ fn without_the_right_to_fold_the_reason_is_given() {
 }
 
 #[test]
+fn a_program_that_gives_the_right_up_is_named_and_runs() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() || !needs(&["setpriv"]) {
+        return;
+    }
+    let mut command = rig.run(&["--", "setpriv", "--bounding-set", "-sys_ptrace"]);
+    let output = command.args(["sh", "-c", "sleep 1; echo done"]).output().expect("it starts");
+    let (out, err) = texts(&output);
+    assert_eq!(out, "done\n", "{err}");
+    assert!(err.contains("does not fold: the system refuses what that needs: Operation"), "{err}");
+}
+
+#[test]
 fn what_cannot_be_a_limit_is_refused() {
     let scratch = Scratch::new();
     for (limit, why) in [

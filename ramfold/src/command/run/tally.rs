@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use inside::board::{Board, Slot, State};
+use inside::board::{Board, Slot};
 
 use super::tree;
 use crate::line::size::human;
@@ -21,7 +21,6 @@ pub(super) struct Tally {
     /// Of processes that have ended.
     ended: Sums,
     running: Sums,
-    lost: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,14 +38,8 @@ fn load(word: &AtomicU64) -> u64 {
 
 impl Tally {
     pub(super) fn new(started: Instant) -> Tally {
-        Tally {
-            started,
-            peak: 0,
-            unfolded: 0,
-            ended: Sums::default(),
-            running: Sums::default(),
-            lost: 0,
-        }
+        let (ended, running) = (Sums::default(), Sums::default());
+        Tally { started, peak: 0, unfolded: 0, ended, running }
     }
 
     /// Adds what the board says now. `outside` are bytes of processes that do not fold.
@@ -66,7 +59,6 @@ impl Tally {
             self.peak = self.peak.max(load(&slot.peak));
             if tree::has_ended(pid as u32) {
                 self.ended.add(slot);
-                self.lost += u64::from(slot.state() == State::Lost);
                 slot.release();
             } else {
                 self.running.add(slot);

@@ -18,6 +18,8 @@ use crate::line::output::complain;
 /// A process has so long to claim a slot.
 const PATIENCE: Duration = Duration::from_millis(300);
 const PAGE: u64 = 4096;
+const NOT_LOADED: &str = "the library was not loaded into it, as into programs that are statically \
+                          linked or have rights of their own; what it takes is taken off the limit";
 
 /// The processes of a run.
 pub(super) struct Tree {
@@ -60,13 +62,20 @@ impl Tree {
         self.seen.retain(|pid, _| ours.contains(pid));
         let mut outside = 0;
         for process in all.iter().filter(|process| ours.contains(&process.pid)) {
-            if process.is_zombie || slots.contains_key(&process.pid) {
-                continue;
+            match slots.get(&process.pid) {
+                _ if process.is_zombie => continue,
+                Some(State::Unfolded(errno)) => {
+                    let why = std::io::Error::from_raw_os_error(*errno);
+                    self.name(process, &format!("the system refuses what that needs: {why}"));
+                    continue;
+                }
+                Some(_) => continue,
+                None => {}
             }
             let since = *self.seen.entry(process.pid).or_insert_with(Instant::now);
             if since.elapsed() > PATIENCE {
                 outside += anonymous(process.pid);
-                self.name(process);
+                self.name(process, NOT_LOADED);
             }
         }
         self.outside = outside;
@@ -74,14 +83,10 @@ impl Tree {
         board.head().outside.store(outside, Ordering::Relaxed);
     }
 
-    fn name(&mut self, process: &Process) {
+    fn name(&mut self, process: &Process, why: &str) {
         if self.named.insert(process.name.clone()) && !self.quiet {
             let (name, pid) = (&process.name, process.pid);
-            complain(&format!(
-                "{name} (process {pid}) does not fold: the library was not loaded into it, as into \
-                 programs that are statically linked or have rights of their own; what it takes is \
-                 taken off the limit"
-            ));
+            complain(&format!("{name} (process {pid}) does not fold: {why}"));
         }
     }
 }
