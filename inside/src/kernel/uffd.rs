@@ -131,6 +131,12 @@ impl Uffd {
         self.transfer(IOC_MOVE, to, from, pages * PAGE)
     }
 
+    /// Whether all events were read of what the program has done so far.
+    pub(crate) fn is_quiet(&self) -> bool {
+        // A copy of nothing is refused as invalid, and before that because an event is unread.
+        self.transfer(IOC_COPY, 0, 0, 0).errno != libc::EAGAIN
+    }
+
     fn transfer(&self, what: u64, to: usize, from: usize, len: usize) -> Progress {
         // struct uffdio_copy and uffdio_move: dst, src, len, mode, done.
         let mut words = [to as u64, from as u64, len as u64, 0, 0];

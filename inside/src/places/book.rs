@@ -136,6 +136,12 @@ impl Book {
         self.registered.iter().map(|(&start, &end)| start..end)
     }
 
+    /// Whether any of a range is registered.
+    pub(crate) fn is_any_registered(&self, range: &Range<usize>) -> bool {
+        let found = self.registered.range(..range.end).next_back();
+        found.is_some_and(|(_, &until)| until > range.start)
+    }
+
     /// Whether all of a range is registered.
     pub(crate) fn is_registered(&self, range: &Range<usize>) -> bool {
         let found = self.registered.range(..=range.start).next_back();

@@ -273,10 +273,12 @@ impl Pager {
     /// Registers what folds and is not registered.
     fn scan(&mut self, engine: &Engine) {
         self.scanned = Some(Instant::now());
-        let Ok(text) = engine.resident.maps() else { return };
         let gate = gate::address().unwrap_or(0);
         let ours = [yard::range(), gate..gate + PAGE, image()];
-        folding(&text, &ours).for_each(|range| engine.adopt(&range));
+        engine.adopt(|| {
+            let text = engine.resident.maps().unwrap_or_default();
+            folding(&text, &ours).collect()
+        });
     }
 
     /// Makes about `want` pages leave. Returns how many did.

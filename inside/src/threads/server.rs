@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //! - V1: an event is acted on before any fault that was read after it.
-//! - V2: this thread waits for nobody who may wait for an event to be read.
+//! - V2: between the reading of an event and the change of the book nobody else has the state.
+//! - V3: this thread waits for nobody who may wait for an event to be read.
 //!
 //! Lock: the engine's state, for one event or one fault.
 
@@ -20,7 +21,7 @@ use crate::board::Slot;
 use crate::floor::gate;
 use crate::kernel::{Event, Uffd};
 use crate::places::{Book, GROUP, PAGE, Place};
-use crate::ways::{Engine, WINDOW_MAX};
+use crate::ways::{Engine, State, WINDOW_MAX};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -46,6 +47,8 @@ pub(crate) struct Server<'a> {
     streaks: Streaks,
     waiting: Vec<usize>,
     children: Vec<Child>,
+    /// Moves of memory to places that are not free yet: from, to and length.
+    postponed: Vec<(usize, usize, usize)>,
     events: Vec<Event>,
     buffer: Vec<u8>,
     /// Since when faults have waited for room.
@@ -60,6 +63,7 @@ impl<'a> Server<'a> {
             streaks: Default::default(),
             waiting: Vec::new(),
             children: Vec::new(),
+            postponed: Vec::new(),
             events: Vec::new(),
             buffer: vec![0; WINDOW_MAX * PAGE],
             stalled: None,
@@ -97,12 +101,17 @@ impl<'a> Server<'a> {
         unsafe { libc::ppoll(fds.as_mut_ptr(), count, limit, std::ptr::null()) };
     }
 
+    /// Reads what the kernel tells, and acts on it under the same hold of the state. The moment an
+    /// event is read, the system moves pages again, and the pager must not see an older book.
     fn read_own(&mut self) {
+        let engine = self.engine;
         let mut events = std::mem::take(&mut self.events);
         loop {
-            let more = self.engine.uffd.read(&mut events);
+            let mut state = engine.urgent();
+            let more = engine.uffd.read(&mut events);
             for event in events.drain(..) {
-                self.own_event(event);
+                self.own_event(&mut state, event);
+                self.act_on_postponed(&mut state);
             }
             if !more {
                 break;
@@ -111,19 +120,32 @@ impl<'a> Server<'a> {
         self.events = events;
     }
 
-    fn own_event(&mut self, event: Event) {
+    /// Two threads may tell of their calls in another order than that in which they made them. If
+    /// memory came to a place that is taken by the book, the news that it has become free is on its
+    /// way, and comes first. Until it is read, the system moves no page.
+    fn act_on_postponed(&mut self, state: &mut State) {
+        let is_free = |state: &State, &(_, to, len): &(usize, usize, usize)| {
+            !state.book.is_any_registered(&(to..to + len))
+        };
+        while let Some(at) = self.postponed.iter().position(|moved| is_free(state, moved)) {
+            let (from, to, len) = self.postponed.remove(at);
+            state.moved(from, to, len);
+        }
+    }
+
+    fn own_event(&mut self, state: &mut State, event: Event) {
         match event {
             Event::Fault(address) => self.waiting.push(address & !(PAGE - 1)),
             Event::Gone { range, unmapped } => {
-                let mut state = self.engine.urgent();
                 self.engine.forget(&mut state.book, &range, unmapped);
+                if !unmapped {
+                    state.leaving.add(range);
+                }
             }
-            Event::Moved { from, to, len } => self.engine.urgent().moved(from, to, len),
+            Event::Moved { from, to, len } => self.postponed.push((from, to, len)),
             Event::Forked(uffd) => {
-                let mut state = self.engine.urgent();
-                self.engine.settle(&mut state);
+                self.engine.settle(state);
                 let book = state.book.clone();
-                drop(state);
                 self.children.push(self.child(uffd, book));
             }
         }
@@ -227,6 +249,7 @@ impl<'a> Server<'a> {
             &mut self.buffer,
         );
         if came.pages > 0 {
+            state.leaving.came(&(address..address + came.pages * PAGE));
             state.list(address & !(GROUP - 1));
             self.streaks.came(walk, address, came.pages);
             self.count(place, came.pages);

@@ -13,10 +13,12 @@
 //! - E2: a page leaves only from memory that the book says is registered (B2), so that its next
 //!   touch is a fault.
 //! - E3: a tray is emptied only when no word names a place of it.
+//! - E4: no page leaves whose content the kernel is about to take away.
 //!
 //! Lock: that of the state. The store's locks are taken under it. No request is made under it that
 //! raises an event of our own, because the thread that reads events takes it.
 
+use super::leaving::Leaving;
 use super::store::Store;
 use super::trays::Trays;
 use crate::floor::call;
@@ -49,6 +51,8 @@ pub(crate) struct Engine {
 pub(crate) struct State {
     pub(crate) book: Book,
     pub(crate) trays: Trays,
+    /// What the kernel is about to take away.
+    pub(crate) leaving: Leaving,
     /// Groups that have pages in memory, the coldest first.
     pub(super) queue: VecDeque<usize>,
     /// Trays that are full, the oldest first.
@@ -66,7 +70,14 @@ impl Engine {
             resident,
             state: RankedMutex::new(
                 Rank::Group,
-                State { book: Book::default(), trays, queue, staged, shelf: Vec::new() },
+                State {
+                    book: Book::default(),
+                    trays,
+                    leaving: Leaving::default(),
+                    queue,
+                    staged,
+                    shelf: Vec::new(),
+                },
             ),
             room: AtomicI64::new(0),
             stuck: AtomicBool::new(false),
@@ -94,17 +105,43 @@ impl Engine {
         self.state.lock()
     }
 
-    /// Registers a mapping, and queues those of its groups that have pages in memory.
-    pub(crate) fn adopt(&self, range: &Range<usize>) {
+    /// Registers mappings, and queues those of their groups that have pages in memory. `mappings`
+    /// lists what there is, now and again.
+    ///
+    /// A list is old when it is used: a range may have become another mapping with a hole in it.
+    /// The system registers what it finds, and memory that comes to the hole later is not
+    /// registered. So a range counts as registered only if it still is a part of one mapping after
+    /// that, and if no event is unread then. Otherwise it waits for the next time.
+    pub(crate) fn adopt(&self, mappings: impl Fn() -> Vec<Range<usize>>) {
+        let listed = mappings();
+        let mut new = Vec::new();
         {
-            // Under the lock, so that an event about the range is read before or after both.
+            // Under the lock, so that an event about a range is read before or after all of it.
             let mut state = self.patient();
-            if state.book.is_registered(range) || self.uffd.register(range).is_err() {
-                // The program has a userfaultfd of its own there, or the mapping is gone.
+            for range in listed {
+                // An error means that the program has a userfaultfd of its own there, or that the
+                // mapping is gone.
+                if !state.book.is_registered(&range) && self.uffd.register(&range).is_ok() {
+                    new.push(range);
+                }
+            }
+            if new.is_empty() {
                 return;
             }
-            state.book.registered(range);
+            let now = mappings();
+            let whole = |range: &Range<usize>| {
+                now.iter().any(|one| one.start <= range.start && range.end <= one.end)
+            };
+            new.retain(whole);
+            if !self.uffd.is_quiet() {
+                return;
+            }
+            new.iter().for_each(|range| state.book.registered(range));
         }
+        new.iter().for_each(|range| self.queue_present(range));
+    }
+
+    fn queue_present(&self, range: &Range<usize>) {
         self.resident.present(range, |run| {
             let mut state = self.patient();
             let first = run.start & !(GROUP - 1);

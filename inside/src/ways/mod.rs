@@ -3,17 +3,18 @@
 //! ```text
 //!   out    bring
 //!     `--> engine <--'
-//!   trays, store
+//!   trays, store, leaving
 //! ```
 
 mod bring;
 mod engine;
+mod leaving;
 mod out;
 mod store;
 mod trays;
 
 pub(crate) use bring::WINDOW_MAX;
-pub(crate) use engine::Engine;
+pub(crate) use engine::{Engine, State};
 pub(crate) use out::Staged;
 pub(crate) use store::Store;
 pub(crate) use trays::Trays;

@@ -52,6 +52,11 @@ impl Engine {
         state.book.unqueue(group);
         let mut moved = 0;
         let mut busy = 0;
+        if state.leaving.touches(&(group..group + GROUP), |range| self.is_missing(range)) {
+            state.shelf.push(group);
+            state.trays.give_back(tray);
+            return Staged::Nothing;
+        }
         for part in state.book.registered_parts(group) {
             self.resident.present(&part, |run| {
                 let (pages, held) = self.stage_run(&mut state, &run, tray);
@@ -71,6 +76,16 @@ impl Engine {
         }
         state.staged.push_back(tray);
         Staged::Pages(moved)
+    }
+
+    /// Whether no page of a range is in memory.
+    fn is_missing(&self, range: &Range<usize>) -> bool {
+        let mut missing = true;
+        self.resident.present(range, |_| {
+            missing = false;
+            false
+        });
+        missing
     }
 
     /// Moves a run of pages that are in memory to their places in a tray. Returns how many moved,

@@ -122,8 +122,11 @@ pub(crate) unsafe fn empty(range: &Range<usize>, uffd: &Uffd) -> io::Result<()> 
     uffd.unregister(range)?;
     let start = range.start as *mut libc::c_void;
     // SAFETY: the caller's contract.
-    let emptied = unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
-    if emptied != 0 {
+    let discard = || unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
+    // A program that locks its memory (`mlockall`) locks ours too.
+    // SAFETY: the caller's contract.
+    let unlock = || unsafe { libc::munlock(start, range.len()) };
+    if discard() != 0 && (unlock() != 0 || discard() != 0) {
         return Err(io::Error::last_os_error());
     }
     uffd.register(range)
