@@ -136,11 +136,14 @@ impl<'a> Server<'a> {
     fn own_event(&mut self, state: &mut State, event: Event) {
         match event {
             Event::Fault(address) => self.waiting.push(address & !(PAGE - 1)),
-            Event::Gone { range, unmapped } => {
-                self.engine.forget(&mut state.book, &range, unmapped);
-                if !unmapped {
-                    state.leaving.add(range);
+            Event::Gone { range, unmapped: true } => {
+                if state.is_gone(&range) {
+                    self.engine.forget(&mut state.book, &range, true);
                 }
+            }
+            Event::Gone { range, unmapped: false } => {
+                self.engine.forget(&mut state.book, &range, false);
+                state.leaving.add(range);
             }
             Event::Moved { from, to, len } => self.postponed.push((from, to, len)),
             Event::Forked(uffd) => {

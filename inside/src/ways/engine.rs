@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) trays: Trays,
     /// What the kernel is about to take away.
     pub(crate) leaving: Leaving,
+    /// Places that memory left, of which the system will tell that they were unmapped.
+    vacated: Vec<Range<usize>>,
     /// Groups that have pages in memory, the coldest first.
     pub(super) queue: VecDeque<usize>,
     /// Trays that are full, the oldest first.
@@ -74,6 +76,7 @@ impl Engine {
                     book: Book::default(),
                     trays,
                     leaving: Leaving::default(),
+                    vacated: Vec::new(),
                     queue,
                     staged,
                     shelf: Vec::new(),
@@ -137,6 +140,8 @@ impl Engine {
                 return;
             }
             new.iter().for_each(|range| state.book.registered(range));
+            // No news is on its way.
+            state.vacated.clear();
         }
         new.iter().for_each(|range| self.queue_present(range));
     }
@@ -191,8 +196,17 @@ impl State {
         (home != 0 && self.book.word(home) == word).then_some(home)
     }
 
-    /// Memory moved within the process.
+    /// A range was unmapped. True if its content is gone: if memory moved away from there, its
+    /// content is where it moved to, and the place may have other memory by now.
+    pub(crate) fn is_gone(&mut self, range: &Range<usize>) -> bool {
+        let vacated = self.vacated.iter().position(|one| one == range);
+        vacated.map(|at| self.vacated.swap_remove(at)).is_none()
+    }
+
+    /// Memory moved within the process. The system tells of the place that it left, too, and does
+    /// so later.
     pub(crate) fn moved(&mut self, from: usize, to: usize, len: usize) {
+        self.vacated.push(from..from + len);
         self.book.moved(from, to, len);
         let State { book, trays, .. } = self;
         trays.moved(book.out(&(to..to + len)));

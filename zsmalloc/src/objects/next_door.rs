@@ -36,7 +36,7 @@ impl Pool {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         for other in shards.filter(|other| other.shard != class.shard) {
-            let taken = self.lock(other).take_slot(&of, object.entry);
+            let taken = other.lock().take_slot(&of, object.entry);
             let Some((slot, age)) = taken else { continue };
             let place = other.place(slot, len);
             let mut found = Object { pool: self, place, entry: CellNumber::NONE };

@@ -125,7 +125,7 @@ impl Pool {
         handle: Option<LeafUse>,
     ) -> Result<(Object<'_>, Age), AllocError> {
         class.prefetch();
-        let mut state = match self.try_lock(class) {
+        let mut state = match class.try_lock() {
             Some(state) => state,
             None => self.lock_met(class),
         };
