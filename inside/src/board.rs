@@ -193,8 +193,10 @@ impl Board {
         unsafe { std::slice::from_raw_parts(self.base.add(1).cast(), SLOTS) }
     }
 
-    /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none.
+    /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none. A slot
+    /// that the process had before it executed this program is made free first.
     pub fn claim(&self, pid: u64) -> Option<&Slot> {
+        self.slots().iter().filter(|slot| slot.owner.pid() == pid).for_each(Slot::release);
         self.slots().iter().find(|slot| slot.owner.claim(pid))
     }
 
@@ -346,5 +348,7 @@ mod tests {
         std::fs::remove_file(&path).expect("it is there");
         let claimed = (1..2 * SLOTS as u64).map_while(|pid| board.claim(pid)).count();
         assert_eq!(claimed, SLOTS);
+        assert!(board.claim(7).is_some(), "its own");
+        assert_eq!(board.processes(), SLOTS);
     }
 }

@@ -33,6 +33,10 @@ static ARMED: AtomicU32 = AtomicU32::new(0);
 static HOME: AtomicU32 = AtomicU32::new(0);
 /// The fork that is under way is of a process whose memory is registered.
 static PASSING: AtomicU32 = AtomicU32::new(0);
+/// The thread that forks; 0 if none does.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Forks of that thread in the middle of its fork, by handlers of signals.
+static INNER: AtomicU32 = AtomicU32::new(0);
 /// The gate, and the page after it.
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
 
@@ -95,9 +99,25 @@ pub(crate) fn arm(arm: impl FnOnce() -> bool) -> bool {
 
 /// Called before a fork, by the thread that forks.
 pub(crate) extern "C" fn before() {
+    if !is_home() {
+        // Our words are a copy of another process's, taken at any moment.
+        // relaxed: of this process alone, which does not fold.
+        PASSING.store(0, Ordering::Relaxed);
+        return;
+    }
+    // relaxed: only this thread writes its own number there.
+    if OWNER.load(Ordering::Relaxed) == thread() {
+        // A signal's handler forks in the middle of a fork.
+        // relaxed: this thread alone changes it while it is the owner.
+        INNER.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
     TURN.take();
-    // relaxed: under the lock.
-    let passing = ARMED.load(Ordering::Relaxed) == 1 && HOME.load(Ordering::Relaxed) == pid();
+    // relaxed, all: under the lock.
+    OWNER.store(thread(), Ordering::Relaxed);
+    // relaxed: as above.
+    let passing = ARMED.load(Ordering::Relaxed) == 1;
+    // relaxed: as above.
     PASSING.store(u32::from(passing), Ordering::Relaxed);
     if let (true, Some(address)) = (passing, address()) {
         let arguments = [address, PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
@@ -108,8 +128,25 @@ pub(crate) extern "C" fn before() {
 
 /// Called after a fork, in the parent.
 pub(crate) extern "C" fn after() {
+    if !is_home() {
+        return;
+    }
+    // relaxed: this thread is the owner.
+    if INNER.load(Ordering::Relaxed) > 0 {
+        // relaxed: as above.
+        INNER.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
     pass();
+    // relaxed: as above.
+    OWNER.store(0, Ordering::Relaxed);
     TURN.give();
+}
+
+/// Whether this is the process that folds with these words.
+fn is_home() -> bool {
+    // relaxed: it is written before there are threads.
+    HOME.load(Ordering::Relaxed) == pid()
 }
 
 /// Called after a fork, in the child, whose only thread it is. False if the child's memory is lost.
@@ -124,6 +161,11 @@ fn pass() -> bool {
     let Some(address) = address().filter(|_| passing) else { return true };
     // SAFETY: the page is mapped; the kernel puts what the server gives there, or zeros.
     unsafe { (address as *const u8).read_volatile() == OPEN }
+}
+
+fn thread() -> u32 {
+    // SAFETY: the call has no arguments.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
 fn pid() -> u32 {

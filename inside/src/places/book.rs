@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 const CHUNK: usize = 2 << 20; // 2 MiB
+/// The end of each registered range stays. On a thread's stack it has what the kernel writes when
+/// the thread ends, and the kernel does not wait for a page then.
+const KEPT: usize = 4 * PAGE; // 16 KiB
 const CHUNK_PAGES: usize = CHUNK / PAGE; // 512
 
 #[derive(Clone)]
@@ -123,12 +126,13 @@ impl Book {
         }
     }
 
-    /// The parts of a group that are registered; mostly all of it is one.
+    /// The parts of a group that are registered and may leave; mostly all of it is one.
     pub(crate) fn registered_parts(&self, group: usize) -> Vec<Range<usize>> {
         let end = group + GROUP;
         let before = self.registered.range(..end).rev();
         let overlapping = before.take_while(|&(_, &until)| until > group);
-        overlapping.map(|(&from, &until)| from.max(group)..until.min(end)).collect()
+        let parts = overlapping.map(|(&from, &until)| from.max(group)..(until - KEPT).min(end));
+        parts.filter(|part| part.start < part.end).collect()
     }
 
     /// All registered ranges.
@@ -323,9 +327,10 @@ mod tests {
         let mut book = Book::default();
         assert_eq!(book.registered_parts(GROUP), []);
         book.registered(&(GROUP / 2..GROUP + 8 * PAGE));
-        assert_eq!(book.registered_parts(GROUP), vec![GROUP..GROUP + 8 * PAGE; 1]);
-        book.registered(&(GROUP + 16 * PAGE..GROUP + 20 * PAGE));
-        let parts = [GROUP + 16 * PAGE..GROUP + 20 * PAGE, GROUP..GROUP + 8 * PAGE];
+        assert_eq!(book.registered_parts(GROUP), vec![GROUP..GROUP + 4 * PAGE; 1]);
+        book.registered(&(GROUP + 16 * PAGE..GROUP + 19 * PAGE));
+        book.registered(&(GROUP + 30 * PAGE..GROUP + 40 * PAGE));
+        let parts = [GROUP + 30 * PAGE..GROUP + 36 * PAGE, GROUP..GROUP + 4 * PAGE];
         assert_eq!(book.registered_parts(GROUP), parts);
     }
 }

@@ -75,6 +75,10 @@ fn leave_descriptors() {
     let all = [0, u32::MAX as usize, UNSHARE, 0, 0, 0];
     // SAFETY: the table that is changed is this thread's own from now on, and it has none open.
     unsafe { call::call(libc::SYS_close_range, all) };
+    // Nor do we share root and working directory, which `setns` of the program would mind.
+    let shared = [libc::CLONE_FS as usize, 0, 0, 0, 0, 0];
+    // SAFETY: as above.
+    unsafe { call::call(libc::SYS_unshare, shared) };
 }
 
 fn name(name: &str) {

@@ -19,7 +19,7 @@
 use super::streaks::Streaks;
 use crate::board::Slot;
 use crate::floor::gate;
-use crate::kernel::{Event, Uffd};
+use crate::kernel::{Event, Uffd, lost};
 use crate::places::{Book, GROUP, PAGE, Place};
 use crate::ways::{Engine, State, WINDOW_MAX};
 use std::sync::atomic::Ordering;
@@ -260,6 +260,9 @@ impl<'a> Server<'a> {
         }
         match came.errno {
             libc::EAGAIN | libc::ENOMEM => false,
+            libc::EPERM | libc::EBADF | libc::ENOSYS => {
+                lost("a filter of system calls keeps its pages from coming back")
+            }
             _ => {
                 // The page is there already, or its memory is gone.
                 engine.uffd.wake(address);

@@ -82,7 +82,11 @@ impl Engine {
         window: usize,
         buffer: &mut [u8],
     ) -> Progress {
-        let count = book.stored_run(address, window).max(1);
+        let mut count = book.stored_run(address, window).max(1);
+        if count > 1 {
+            // A copy would remove the mark of a guard page.
+            count = self.resident.empty_run(address, count).max(1);
+        }
         let slot = |book: &Book, page: usize| match book.word(address + page * PAGE).place() {
             Place::Slot(slot) => slot,
             Place::Program | Place::Tray(..) => lost("a word changed"),

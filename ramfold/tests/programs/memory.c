@@ -5,6 +5,9 @@
 //   memory forks     children, their children, a parent that ends at once
 //   memory calls     system calls on memory that has left
 //   memory threads   threads that come and go while others touch
+//   memory reuse     threads whose memory takes the places that others have just left
+//   memory drops     memory that is given up reads as zeros, again and again
+//   memory handlers  a signal's handler forks in the middle of a fork
 //   memory closes    a program that closes all descriptors
 //   memory waits     waits for SIGTERM and ends with 5
 
@@ -19,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -230,6 +234,101 @@ static void threads(void) {
     }
 }
 
+enum { BUFFERS = 12, BUFFER = 256 };
+
+static void *reuser(void *number) {
+    uint64_t own = (uintptr_t)number * 2654435761u + 1;
+    char *at[BUFFERS];
+    uint64_t turn[BUFFERS] = {0};
+    for (int i = 0; i < BUFFERS; i++) at[i] = map(BUFFER);
+    for (uint64_t step = 1; step < 500; step++) {
+        own ^= own << 13, own ^= own >> 7, own ^= own << 17;
+        int i = own % BUFFERS;
+        if (turn[i]) check_all("a buffer", at[i], BUFFER, turn[i]);
+        int protection = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        switch (own >> 32 & 3) {
+            case 0:
+                if (mmap(at[i], BUFFER * PAGE, protection, flags | MAP_FIXED, -1, 0) != at[i])
+                    wrong("mmap to a place", i);
+                break;
+            case 1: {
+                char *to = mmap(NULL, BUFFER * PAGE, PROT_NONE, flags, -1, 0);
+                if (mremap(at[i], BUFFER * PAGE, BUFFER * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) !=
+                    to)
+                    wrong("mremap to a place", i);
+                at[i] = to;
+                if (turn[i]) check_all("moved", to, BUFFER, turn[i]);
+                break;
+            }
+            case 2:
+                madvise(at[i], BUFFER * PAGE, MADV_DONTNEED);
+                for (int p = 0; p < BUFFER; p++)
+                    if (at[i][p * PAGE + 8]) wrong("given up", p);
+                break;
+            default:
+                munmap(at[i], BUFFER * PAGE);
+                at[i] = map(BUFFER);
+                for (int p = 0; p < BUFFER; p++)
+                    if (at[i][p * PAGE + 8]) wrong("new", p);
+        }
+        turn[i] = step + ((uint64_t)(uintptr_t)number << 32);
+        fill_all(at[i], BUFFER, turn[i]);
+    }
+    return NULL;
+}
+
+static void reuse(void) {
+    pthread_t all[4];
+    for (uintptr_t i = 0; i < 4; i++)
+        if (pthread_create(&all[i], NULL, reuser, (void *)(i + 1))) wrong("a thread", i);
+    for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
+}
+
+static void *presses(void *unused) {
+    char *at = map(PAGES / 2);
+    fill_all(at, PAGES / 2, 8);
+    for (int turn = 0; turn < 30; turn++) check_all("pressed", at, PAGES / 2, 8);
+    return unused;
+}
+
+static void drops(void) {
+    pthread_t presser;
+    if (pthread_create(&presser, NULL, presses, NULL)) wrong("a thread", 0);
+    char *at = map(2048);
+    for (int turn = 1; turn < 400; turn++) {
+        fill_all(at, 2048, turn);
+        madvise(at, 2048 * PAGE, MADV_DONTNEED);
+        for (size_t p = 0; p < 2048; p++)
+            if (at[p * PAGE + 8]) wrong("given up", p);
+    }
+    pthread_join(presser, NULL);
+}
+
+static void at_alarm(int signal) {
+    (void)signal;
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    if (child > 0) waitpid(child, NULL, 0);
+}
+
+static void handlers(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    struct sigaction action = {.sa_handler = at_alarm, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 30000}, {0, 30000}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (int turn = 0; turn < 30; turn++) {
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        int status = 1;
+        while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+        check("a handler", at + turn * 100 * PAGE, turn * 100, 0);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    check_all("at the end", at, PAGES, 0);
+}
+
 static void closes(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
@@ -258,7 +357,8 @@ int main(int count, char **words) {
         const char *name;
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
-               {"waits", waits}, {"threads", threads}, {"closes", closes}};
+               {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
+               {"drops", drops}, {"handlers", handlers}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

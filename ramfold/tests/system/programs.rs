@@ -98,6 +98,9 @@ claims! {
     system_calls_see_memory_that_has_left: "calls";
     threads_come_and_go_over_folded_memory: "threads";
     a_program_cannot_close_what_folds_its_memory: "closes";
+    memory_that_takes_the_place_of_other_memory_is_right: "reuse";
+    what_is_given_up_reads_as_zeros: "drops";
+    a_handler_may_fork_in_the_middle_of_a_fork: "handlers";
 }
 
 #[test]

@@ -19,12 +19,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
+use inside::board::Board;
+
+use super::tree;
 use crate::line::Failure;
 
 /// The library that was built with this command.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libramfold_inside.so"));
 const NAME: &str = "libramfold_inside.so";
 const PREFIX: &str = "run-";
+const BOARD: &str = "board";
 
 /// The directory of a run.
 pub(super) struct Place {
@@ -61,7 +65,7 @@ impl Place {
         let directory = base.join(format!("{PREFIX}{}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&directory).map_err(text)?;
         let place =
-            Place { library: directory.join(NAME), board: directory.join("board"), directory };
+            Place { library: directory.join(NAME), board: directory.join(BOARD), directory };
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o500).open(&place.library);
         file.and_then(|mut file| file.write_all(LIBRARY)).map_err(text)?;
@@ -83,9 +87,19 @@ impl Place {
 }
 
 impl Drop for Place {
+    /// Processes that outlive the program need the library when they execute others.
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        if !is_used(&self.directory) {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
     }
+}
+
+/// Whether processes of a run still live.
+fn is_used(directory: &Path) -> bool {
+    let Ok(board) = Board::open(&directory.join(BOARD)) else { return false };
+    let pids = board.slots().iter().map(|slot| slot.owner.pid()).filter(|&pid| pid != 0);
+    pids.into_iter().any(|pid| !tree::has_ended(pid as u32))
 }
 
 /// Directories of this user, the best first.
@@ -107,7 +121,8 @@ fn remove_abandoned(base: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        let over = |pid| !Path::new(&format!("/proc/{pid}")).exists();
+        if pid.is_some_and(over) && !is_used(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -17,7 +17,9 @@ use std::process::{Child, Command, ExitStatus};
 
 use inside::board;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
+};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
@@ -29,7 +31,7 @@ use crate::line::Failure;
 
 const PRELOAD: &str = "LD_PRELOAD";
 /// Signals that are passed on.
-const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+const PASSED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM];
 /// What a shell answers for a program that it cannot start, and for one that is not there.
 const NOT_STARTED: i32 = 126;
 const NOT_FOUND: i32 = 127;
@@ -46,7 +48,10 @@ pub(super) struct End(ExitStatus);
 impl Program {
     /// Starts it.
     pub(super) fn start(words: &[OsString], place: &Place) -> Result<Program, Failure> {
-        let watched = PASSED.into_iter().chain([SIGCHLD]);
+        // A signal that is ignored stays so for the program. A handler here would change that.
+        let ignored = ignored();
+        let taken = PASSED.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        let watched = taken.chain([SIGCHLD]);
         let signals = SignalsInfo::<WithOrigin>::new(watched)
             .map_err(|error| Failure::about("signals", error))?;
         let Some((program, arguments)) = words.split_first() else {
@@ -92,6 +97,13 @@ impl Program {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// The signals that are ignored, a bit for each, the first lowest.
+fn ignored() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Whether the program did not get the signal itself. The kernel sends those of a terminal to the
