@@ -27,6 +27,11 @@ pub const SLOTS: usize = 1000;
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ramfold1");
+/// Bits of a state, below its error.
+const STATE_BITS: u32 = 8;
+
+const _: () = assert!(STATE_BITS + i32::BITS <= u64::BITS, "an error fits above a state");
+
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 
@@ -103,7 +108,12 @@ impl Owner {
     }
 }
 
-/// What a process does about its memory.
+/// What a process does about its memory. As a word:
+///
+/// ```text
+///   bits   63 .. 8         7 .. 0
+///          error if 2      0 watching, 1 folding, 2 unfolded
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It is under its limit, and nothing is folded.
@@ -256,7 +266,7 @@ impl Slot {
         let word = match state {
             State::Watching => 0,
             State::Folding => 1,
-            State::Unfolded(errno) => 2 | (errno as u64) << 8,
+            State::Unfolded(errno) => 2 | u64::from(errno as u32) << STATE_BITS,
         };
         // relaxed: it stands alone.
         self.state.store(word, Ordering::Relaxed);
@@ -266,10 +276,10 @@ impl Slot {
     pub fn state(&self) -> State {
         // relaxed: it stands alone.
         let word = self.state.load(Ordering::Relaxed);
-        match word & 0xff {
+        match word & ((1 << STATE_BITS) - 1) {
             0 => State::Watching,
             1 => State::Folding,
-            _ => State::Unfolded((word >> 8) as i32),
+            _ => State::Unfolded((word >> STATE_BITS) as u32 as i32),
         }
     }
 
@@ -339,6 +349,19 @@ mod tests {
         std::fs::write(&path, b"ramfold1").expect("written");
         assert_eq!(Board::open(&path).expect_err("short").kind(), io::ErrorKind::InvalidData);
         std::fs::remove_file(&path).expect("it is there");
+    }
+
+    #[test]
+    fn a_state_comes_back() {
+        let path = path("state");
+        let board = Board::create(&path, 1000, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        let slot = &board.slots()[3];
+        let errors = [0, 1, libc::EPERM, 255, 256, i32::MAX, -1].map(State::Unfolded);
+        for state in [State::Watching, State::Folding].into_iter().chain(errors) {
+            slot.set_state(state);
+            assert_eq!(slot.state(), state);
+        }
     }
 
     #[test]

@@ -21,8 +21,8 @@
 use super::call::call;
 use super::turn::Turn;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use host::PAGE_SIZE as PAGE;
 
-const PAGE: usize = 4096;
 /// The first byte of the open page.
 const OPEN: u8 = 0xa5;
 
@@ -78,10 +78,12 @@ pub(crate) fn make(inherited: Option<usize>) -> bool {
     gate > 0
 }
 
-/// A page beside the gate, for a note that children find. It has zeros at first.
+/// A page beside the gate, for a note that children find. It has zeros at first. It is lent once.
 pub(crate) fn note() -> Option<&'static mut [u8]> {
-    let address = address()? + PAGE;
-    // SAFETY: the page is mapped as long as the process lives; the pager alone asks for it, once.
+    static LENT: AtomicU32 = AtomicU32::new(0);
+    // relaxed: only the first one gets it.
+    let address = address().filter(|_| LENT.swap(1, Ordering::Relaxed) == 0)? + PAGE;
+    // SAFETY: the page is mapped as long as the process lives, and lent once.
     Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, PAGE) })
 }
 

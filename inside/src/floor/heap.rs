@@ -16,18 +16,20 @@
 use super::call::call;
 use super::yard;
 use core::ptr;
+use host::PAGE_SIZE as PAGE;
 use std::sync::Mutex;
 
-const PAGE: usize = 4096;
 /// Bytes before what the caller uses.
 const HEAD: usize = 16;
 const CLASS_MIN: u32 = 5;
 const CLASSES: usize = 40;
 
 const _: () = assert!(1 << CLASS_MIN >= 2 * HEAD, "the smallest block has room behind its head");
+const _: () = assert!(1 << CLASS_LARGE >= PAGE, "a large block is whole pages");
 
-/// Classes from here on give their memory back when they are freed.
-const CLASS_LARGE: u32 = 17;
+/// Blocks of this class and larger ones are mapped alone, and give their memory back when they
+/// are freed.
+const CLASS_LARGE: u32 = 16;
 /// Small blocks are cut from pieces of this size.
 const PIECE: usize = 256 << 10;
 
@@ -106,7 +108,7 @@ impl Heap {
     }
 
     fn cut(&mut self, len: usize) -> usize {
-        if len >= PAGE << 4 {
+        if len >= 1 << CLASS_LARGE {
             return map(len);
         }
         if self.piece_left < len {

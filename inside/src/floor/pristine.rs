@@ -16,8 +16,7 @@ use super::call::call;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
-
-const PAGE: usize = 4096;
+use host::PAGE_SIZE as PAGE;
 
 unsafe extern "C" {
     /// The beginning of our file in memory. The linker defines it.

@@ -15,12 +15,12 @@
 use super::call::call;
 use super::{pristine, yard};
 use core::arch::{asm, naked_asm};
+use host::PAGE_SIZE as PAGE;
 
 /// Bytes of a block; a power of two, because the stack pointer is rounded down to it.
 const BLOCK: usize = 512 << 10;
 /// Bytes below the guard page: the strand's own and its thread-local storage.
 const LOWER: usize = 64 << 10;
-const PAGE: usize = 4096;
 const LOCAL_ALIGN: usize = 64;
 
 const _: () = assert!(BLOCK.is_power_of_two() && LOWER + PAGE < BLOCK, "a stack above the guard");

@@ -14,8 +14,8 @@
 use super::call::call;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use host::PAGE_SIZE as PAGE;
 
-const PAGE: usize = 4096;
 /// The sizes to try: a program may limit its address space.
 const SIZES: [usize; 3] = [1 << 40, 1 << 36, 1 << 33];
 const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

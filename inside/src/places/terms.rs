@@ -9,7 +9,7 @@
 //! Invariant: a word names one page's content, and no two words name the same place of a tray.
 
 /// Bytes of a page.
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = host::PAGE_SIZE;
 
 /// Pages of a group, which is what leaves memory together.
 pub(crate) const GROUP_PAGES: usize = 64;
@@ -22,7 +22,10 @@ pub(crate) const MAPPING_MIN: usize = 128 << 10; // 128 KiB
 
 const STAGED: u32 = 1 << 31;
 
-const _: () = assert!(GROUP_PAGES == 1 << 6, "a place takes six bits");
+/// Bits of a place in a tray.
+const PLACE_BITS: u32 = GROUP_PAGES.ilog2(); // 6
+
+const _: () = assert!(GROUP_PAGES == 1 << PLACE_BITS, "every value of the bits is a place");
 
 /// A page that is not in memory, or no page: the content of the book's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,7 +47,7 @@ impl Word {
 
     pub(crate) fn tray(tray: u32, place: usize) -> Word {
         debug_assert!(place < GROUP_PAGES, "a place of the tray");
-        Word(STAGED | tray << 6 | place as u32)
+        Word(STAGED | tray << PLACE_BITS | place as u32)
     }
 
     /// The most slots that words can name.
@@ -59,7 +62,7 @@ impl Word {
         match self.0 {
             0 => Place::Program,
             word if word & STAGED != 0 => {
-                Place::Tray((word & !STAGED) >> 6, word as usize % GROUP_PAGES)
+                Place::Tray((word & !STAGED) >> PLACE_BITS, word as usize % GROUP_PAGES)
             }
             word => Place::Slot(word - 1),
         }

@@ -9,3 +9,5 @@
 pub(crate) mod pager;
 mod server;
 mod streaks;
+#[cfg(test)]
+mod tests;

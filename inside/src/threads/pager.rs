@@ -279,6 +279,7 @@ impl Pager {
         self.scanned = Some(Instant::now());
         let gate = gate::address().unwrap_or(0);
         let ours = [yard::range(), gate..gate + PAGE, image()];
+        engine.prune();
         engine.adopt(|| {
             let text = engine.resident.maps().unwrap_or_default();
             folding(&text, &ours).collect()

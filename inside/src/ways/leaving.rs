@@ -31,7 +31,8 @@ impl Leaving {
 
     /// Pages of a range were missing, and were put there.
     pub(crate) fn came(&mut self, pages: &Range<usize>) {
-        if self.0.is_empty() {
+        let overlaps = |one: &Range<usize>| one.start < pages.end && pages.start < one.end;
+        if !self.0.iter().any(|(range, _)| overlaps(range)) {
             return;
         }
         let old = std::mem::take(&mut self.0);
@@ -41,6 +42,11 @@ impl Leaving {
             let parts = [before, after].into_iter().filter(|part| part.start < part.end);
             self.0.extend(parts.map(|part| (part, since)));
         }
+    }
+
+    /// Forgets the ranges that have left, so that they stay few.
+    pub(crate) fn prune(&mut self, is_missing: impl Fn(&Range<usize>) -> bool) {
+        self.0.retain(|(one, since)| since.elapsed() < PATIENCE && !is_missing(one));
     }
 
     /// Whether a page of a range may still be taken away. `is_missing` tells whether all of a range
@@ -72,6 +78,8 @@ mod tests {
         assert!(leaving.touches(&(10..12), present));
         assert!(!leaving.touches(&(12..17), present));
         assert!(leaving.touches(&(19..40), present) && !leaving.touches(&(30..40), present));
+        leaving.prune(present);
+        assert!(leaving.touches(&(19..40), present), "it is there");
         leaving.came(&(0..100));
         assert!(!leaving.touches(&(0..100), present));
     }

@@ -78,6 +78,11 @@ impl Engine {
         Staged::Pages(moved)
     }
 
+    /// Forgets ranges that the kernel has taken away.
+    pub(crate) fn prune(&self) {
+        self.patient().leaving.prune(|range| self.is_missing(range));
+    }
+
     /// Whether no page of a range is in memory.
     fn is_missing(&self, range: &Range<usize>) -> bool {
         let mut missing = true;

@@ -13,8 +13,7 @@ use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::HashMap;
 use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
 
-/// Frames of the store's arena for each page that the limit has. A store is never larger than what
-/// it may hold.
+/// Frames of a store's arena at least.
 const FRAMES_MIN: u64 = 1 << 14; // 64 MiB
 
 /// Where pages are kept that are out.

@@ -1,0 +1,188 @@
+//! A server and an engine over memory of the test itself.
+//!
+//! Invariant: a test has its own descriptor and its own memory, so tests may run at the same time.
+//! Locks: the engine's.
+
+use super::server::Server;
+use crate::board::{Board, Slot};
+use crate::kernel::{Resident, Uffd};
+use crate::places::PAGE;
+use crate::ways::{Engine, Staged, Store, Trays};
+use std::sync::atomic::{AtomicU64, Ordering};
+use zram::{Algorithm, Codec};
+
+const PAGES: usize = 256;
+/// The end of a registered range stays.
+const KEPT: usize = 4;
+
+struct Rig {
+    engine: &'static Engine,
+    slot: &'static Slot,
+    base: usize,
+}
+
+/// Memory whose pages may leave, and threads that serve it as long as the process lives. `None` if
+/// the system refuses.
+fn rig() -> Option<Rig> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let uffd = match Uffd::open() {
+        Ok(uffd) => uffd,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "CI may fold: {error}");
+            eprintln!("skipped: needs a userfaultfd for system calls: {error}");
+            return None;
+        }
+    };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("board-{}-{number}", std::process::id()));
+    let board = Box::leak(Box::new(Board::create(&path, 1 << 30, "lz4").expect("a board")));
+    std::fs::remove_file(path).expect("it is there");
+    let slot = board.claim(number + 1).expect("free");
+    let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 30).expect("a store");
+    let trays = Trays::new(8, &uffd).expect("trays");
+    let resident = Resident::open().expect("a process has these files");
+    let engine: &Engine = Box::leak(Box::new(Engine::new(uffd, store, resident, trays)));
+    engine.room.store(i64::MAX / 2, Ordering::Relaxed);
+    std::thread::spawn(move || Server::new(engine, slot).run());
+    let base = map(PAGES);
+    for page in 0..PAGES {
+        write(base, page, 1);
+    }
+    engine.adopt(|| vec![base..base + PAGES * PAGE; 1]);
+    Some(Rig { engine, slot, base })
+}
+
+fn map(pages: usize) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let len = pages * PAGE;
+    // SAFETY: a new mapping.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+    assert_ne!(base, libc::MAP_FAILED);
+    // SAFETY: the mapping is ours; huge pages would leave as one.
+    unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
+    base as usize
+}
+
+fn words(base: usize, page: usize) -> *mut [u64; 2] {
+    (base + page * PAGE + 1000) as *mut [u64; 2]
+}
+
+fn write(base: usize, page: usize, turn: u64) {
+    // SAFETY: the page is of a mapping of the test, which alone refers to it.
+    unsafe { words(base, page).write_volatile([page as u64, turn]) };
+}
+
+fn read(base: usize, page: usize) -> [u64; 2] {
+    // SAFETY: as above.
+    unsafe { words(base, page).read_volatile() }
+}
+
+impl Rig {
+    fn stage_all(&self) -> usize {
+        let mut pages = 0;
+        while let Staged::Pages(count) = self.engine.stage(self.slot) {
+            pages += count;
+        }
+        pages
+    }
+
+    fn page_out(&self) -> usize {
+        let staged = self.stage_all();
+        while self.engine.compress_oldest(self.slot).is_some() {}
+        staged
+    }
+
+    /// The server gives slots back a moment after the page is there.
+    fn expect_stored(&self, pages: usize) {
+        let begun = std::time::Instant::now();
+        while self.stored() != pages {
+            assert!(begun.elapsed().as_secs() < 20, "{} pages are stored", self.stored());
+            std::thread::yield_now();
+        }
+    }
+
+    fn stored(&self) -> usize {
+        self.engine.store.held().orig_data_size as usize / PAGE
+    }
+}
+
+/// A fault once left the slot of its page in use, and all tests of programs passed.
+#[test]
+fn what_comes_back_is_the_same_and_leaves_the_store() {
+    let Some(rig) = rig() else { return };
+    for turn in 1..4 {
+        assert_eq!(rig.page_out(), PAGES - KEPT);
+        assert_eq!(rig.stored(), PAGES - KEPT);
+        for page in 0..PAGES {
+            assert_eq!(read(rig.base, page), [page as u64, turn]);
+            write(rig.base, page, turn + 1);
+        }
+        rig.expect_stored(0);
+    }
+    let slot = rig.slot;
+    assert_eq!(slot.pages_in.load(Ordering::Relaxed), slot.pages_out.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_touch_takes_a_page_from_its_tray_and_the_tray_keeps_the_others() {
+    let Some(rig) = rig() else { return };
+    assert_eq!(rig.stage_all(), PAGES - KEPT);
+    for page in (0..PAGES - KEPT).step_by(3) {
+        assert_eq!(read(rig.base, page), [page as u64, 1]);
+        write(rig.base, page, 2);
+    }
+    while rig.engine.compress_oldest(rig.slot).is_some() {}
+    assert_eq!(rig.stored(), PAGES - KEPT - (PAGES - KEPT).div_ceil(3));
+    for page in 0..PAGES - KEPT {
+        assert_eq!(read(rig.base, page), [page as u64, 1 + u64::from(page % 3 == 0)]);
+    }
+}
+
+#[test]
+fn pages_that_move_while_they_are_out_are_found_at_their_new_place() {
+    let Some(rig) = rig() else { return };
+    let len = PAGES * PAGE;
+    assert_eq!(rig.stage_all(), PAGES - KEPT);
+    // Half of them are in the store when the memory moves, and half in trays.
+    rig.engine.compress_oldest(rig.slot);
+    rig.engine.compress_oldest(rig.slot);
+    let (to, from) = (map(PAGES), rig.base as *mut libc::c_void);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: both are mappings of the test.
+    let moved = unsafe { libc::mremap(from, len, len, flags, to as *mut libc::c_void) };
+    assert_eq!(moved as usize, to);
+    while rig.engine.compress_oldest(rig.slot).is_some() {}
+    assert_eq!(rig.stored(), PAGES - KEPT);
+    assert!((0..PAGES).all(|page| read(to, page) == [page as u64, 1]));
+    rig.expect_stored(0);
+}
+
+#[test]
+fn what_is_given_up_is_zeros_wherever_it_was() {
+    let Some(rig) = rig() else { return };
+    assert_eq!(rig.stage_all(), PAGES - KEPT);
+    rig.engine.compress_oldest(rig.slot);
+    let base = rig.base as *mut libc::c_void;
+    // SAFETY: the mapping is the test's.
+    assert_eq!(unsafe { libc::madvise(base, PAGES * PAGE, libc::MADV_DONTNEED) }, 0);
+    while rig.engine.compress_oldest(rig.slot).is_some() {}
+    rig.expect_stored(0);
+    assert!((0..PAGES).all(|page| read(rig.base, page) == [0, 0]));
+}
+
+/// Groups whose pages the system holds were once never tried again.
+#[test]
+fn what_could_not_leave_leaves_later() {
+    let Some(rig) = rig() else { return };
+    let base = rig.base as *mut libc::c_void;
+    rig.engine.urgent().leaving.add(rig.base..rig.base + PAGES * PAGE);
+    assert_eq!(rig.engine.stage(rig.slot), Staged::Nothing, "the kernel may take it away");
+    assert_eq!((0..9).map(|_| rig.engine.stage(rig.slot)).last(), Some(Staged::NoGroup));
+    rig.engine.urgent().leaving.came(&(rig.base..rig.base + PAGES * PAGE));
+    rig.engine.clear_shelf();
+    assert_eq!(rig.page_out(), PAGES - KEPT);
+    // SAFETY: the mapping is the test's.
+    unsafe { libc::munmap(base, PAGES * PAGE) };
+    rig.expect_stored(0);
+}
