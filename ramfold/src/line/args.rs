@@ -29,10 +29,10 @@ const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit statu
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Serve a compressed RAM disk until interrupted
-    Serve(Serve),
     /// Run a program in less memory: cold pages are compressed, and come back when they are touched
     Run(Run),
+    /// Serve a compressed RAM disk until interrupted
+    Serve(Serve),
     /// Show the memory and state of a server, or list the servers that run
     Stat(Stat),
     /// Change an attribute of a running server
@@ -402,7 +402,7 @@ mod tests {
         let manual = include_str!("../../man/ramfold.1");
         let of_option = |part: &'static str| part.split(".It Fl ").next().unwrap_or_default();
         let mut told = manual.split(".It Fl -algorithm Ar ").skip(1).map(of_option);
-        for (verb, dictionary) in [("serve", false), ("train", true)] {
+        for (verb, dictionary) in [("run", false), ("serve", false), ("train", true)] {
             let option = line.find_subcommand(verb).unwrap().get_arguments();
             let option = option.into_iter().find(|option| option.get_id() == "algorithm").unwrap();
             let help = option.get_help().unwrap().to_string();
