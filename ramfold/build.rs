@@ -76,6 +76,7 @@ impl Sources {
             .args(["--config", "profile.inside.debug=false"])
             .arg("--target-dir")
             .arg(&target)
+            .args(if self.packed { &[][..] } else { &["--locked"] })
             .args(["--", "--cfg", "inside_program"])
             // rustix would call the kernel past our `mmap`, which keeps our memory together.
             .env("CARGO_ENCODED_RUSTFLAGS", "--cfg=rustix_use_libc");

@@ -11,7 +11,8 @@
 //!
 //! The same code is built in two ways. As a library of the command it has [`board`] and
 //! [`can_fold`]. With the flag `inside_program`, and linked without a C library, it is the file
-//! that the loader puts into a program. Its rooms, each of which uses only those under it:
+//! that the loader puts into a program. That file exists for 64-bit Intel and AMD; elsewhere the
+//! rooms that run inside programs are left out. The rooms, each of which uses only those under it:
 //!
 //! ```text
 //!   start     where it begins: before `main`, and in forked children
@@ -40,15 +41,15 @@ mod kernel;
 mod places;
 #[cfg(inside_program)]
 mod start;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 mod threads;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 mod ways;
 
 /// What models run.
 #[cfg(loom)]
 pub mod model {
-    pub use crate::floor::turn::Turn;
+    pub use crate::floor::turn::{Taken, Turn};
 }
 
 use std::fmt;

@@ -3,7 +3,7 @@
 //! Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
 //! Claims
-//! - One thread at a time has the turn, whether it waited for it or tried.
+//! - One thread at a time has the turn, whether it waited for it or tried, and knows that it has.
 //! - A slot has one owner, and the next one finds what the last one left.
 #![cfg(loom)]
 
@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use ramfold_inside::board::Owner;
-use ramfold_inside::model::Turn;
+use ramfold_inside::model::{Taken, Turn};
 
 /// What the turn guards.
 struct Guarded {
@@ -40,15 +40,16 @@ fn one_thread_has_the_turn() {
         let guarded = Arc::new(Guarded { turn: Turn::new(), value: UnsafeCell::new(0) });
         let waits = Arc::clone(&guarded);
         let waiter = thread::spawn(move || {
-            waits.turn.take();
+            assert_eq!(waits.turn.take(7), Taken::Now);
+            assert_eq!(waits.turn.take(7), Taken::Before, "it has it");
             waits.add();
         });
-        let tried = guarded.turn.try_take();
+        let tried = guarded.turn.try_take(8);
         if tried {
             guarded.add();
         }
         waiter.join().expect("it adds");
-        guarded.turn.take();
+        assert_eq!(guarded.turn.take(8), Taken::Now);
         // SAFETY: this thread has the turn.
         let sum = guarded.value.with(|value| unsafe { *value });
         assert_eq!(sum, 1 + u32::from(tried));

@@ -10,6 +10,9 @@
 //! The handlers run on threads of the program and on their stacks, between functions of its C
 //! library. They use nothing but system calls and words of their own.
 //!
+//! A handler of a signal may fork in the middle of a fork. Its fork passes the gate like any other,
+//! and leaves the gate closed for the one around it.
+//!
 //! A program that forks without its C library's `fork` passes no gate. Its child is served all the
 //! same, as long as the parent lives.
 //!
@@ -19,7 +22,7 @@
 //! Lock: `TURN`. In a child it is free, because all our variables are put back there.
 
 use super::call::call;
-use super::turn::Turn;
+use super::turn::{Taken, Turn};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use host::PAGE_SIZE as PAGE;
 
@@ -33,9 +36,7 @@ static ARMED: AtomicU32 = AtomicU32::new(0);
 static HOME: AtomicU32 = AtomicU32::new(0);
 /// The fork that is under way is of a process whose memory is registered.
 static PASSING: AtomicU32 = AtomicU32::new(0);
-/// The thread that forks; 0 if none does.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-/// Forks of that thread in the middle of its fork, by handlers of signals.
+/// Forks by handlers of signals, in the middle of a fork of the thread that has the turn.
 static INNER: AtomicU32 = AtomicU32::new(0);
 /// The gate, and the page after it.
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
@@ -89,7 +90,7 @@ pub(crate) fn note() -> Option<&'static mut [u8]> {
 
 /// Does `arm`, after which forks pass the gate, unless a fork is under way or `arm` fails.
 pub(crate) fn arm(arm: impl FnOnce() -> bool) -> bool {
-    if !TURN.try_take() {
+    if !TURN.try_take(thread()) {
         return false;
     }
     let armed = arm();
@@ -107,25 +108,14 @@ pub(crate) extern "C" fn before() {
         PASSING.store(0, Ordering::Relaxed);
         return;
     }
-    // relaxed: only this thread writes its own number there.
-    if OWNER.load(Ordering::Relaxed) == thread() {
+    if TURN.take(thread()) == Taken::Before {
         // A signal's handler forks in the middle of a fork.
-        // relaxed: this thread alone changes it while it is the owner.
+        // relaxed: this thread alone changes it while it has the turn.
         INNER.fetch_add(1, Ordering::Relaxed);
-        return;
     }
-    TURN.take();
-    // relaxed, all: under the lock.
-    OWNER.store(thread(), Ordering::Relaxed);
-    // relaxed: as above.
-    let passing = ARMED.load(Ordering::Relaxed) == 1;
-    // relaxed: as above.
-    PASSING.store(u32::from(passing), Ordering::Relaxed);
-    if let (true, Some(address)) = (passing, address()) {
-        let arguments = [address, PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
-        // SAFETY: the page is the gate, whose content nobody needs.
-        unsafe { call(libc::SYS_madvise, arguments) };
-    }
+    // relaxed, both: under the lock.
+    PASSING.store(ARMED.load(Ordering::Relaxed), Ordering::Relaxed);
+    close();
 }
 
 /// Called after a fork, in the parent.
@@ -133,16 +123,27 @@ pub(crate) extern "C" fn after() {
     if !is_home() {
         return;
     }
-    // relaxed: this thread is the owner.
+    pass();
+    // relaxed: this thread has the turn.
     if INNER.load(Ordering::Relaxed) > 0 {
+        // The fork around this one may be to come, and its child must find the gate closed.
+        close();
         // relaxed: as above.
         INNER.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    pass();
-    // relaxed: as above.
-    OWNER.store(0, Ordering::Relaxed);
     TURN.give();
+}
+
+/// Takes the gate page away, if the fork passes the gate.
+fn close() {
+    // relaxed: under the lock.
+    let passing = PASSING.load(Ordering::Relaxed) == 1;
+    if let Some(address) = address().filter(|_| passing) {
+        let arguments = [address, PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
+        // SAFETY: the page is the gate, whose content nobody needs.
+        unsafe { call(libc::SYS_madvise, arguments) };
+    }
 }
 
 /// Whether this is the process that folds with these words.

@@ -8,16 +8,17 @@
 //!   call                       the kernel
 //! ```
 
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod call;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod gate;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod pristine;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod strand;
+#[cfg(any(target_arch = "x86_64", loom))]
 pub(crate) mod turn;
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod yard;
 
 #[cfg(inside_program)]

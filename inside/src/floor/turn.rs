@@ -1,14 +1,33 @@
 //! A lock for threads of the program, which use nothing of a C library.
 //!
 //! ```text
-//!   0 free    1 taken    2 taken, and somebody may sleep
+//!   word   0 free    number of the thread that has it, and above it a bit: somebody may sleep
 //! ```
+//!
+//! The word names its owner, because a signal's handler may ask for the turn in the middle of the
+//! owner's own work. There is no moment at which a thread has the turn and the word does not say
+//! so.
 //!
 //! Invariant: one thread has the turn from `take` to `give`. Lock: this is one.
 
-#[cfg(not(loom))]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 use super::call;
 use host::sync::atomic::{AtomicU32, Ordering};
+
+/// Somebody may sleep. Numbers of threads are smaller.
+const ASLEEP: u32 = 1 << 31;
+
+const _: () = assert!(ASLEEP > 1 << 22, "threads have numbers of at most 22 bits");
+
+/// What an attempt to take the turn gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(loom), expect(unreachable_pub, reason = "a model uses it from outside"))]
+pub enum Taken {
+    /// The thread has it now.
+    Now,
+    /// The thread had it before.
+    Before,
+}
 
 /// The word of the lock.
 #[derive(Debug)]
@@ -30,41 +49,56 @@ impl Turn {
         Turn(AtomicU32::new(0))
     }
 
-    /// Waits for the turn, and takes it.
-    pub fn take(&self) {
-        // Acquire pairs with the Release in `give`.
-        while self.0.swap(2, Ordering::Acquire) != 0 {
-            self.sleep();
+    /// Waits until thread `me` has the turn.
+    pub fn take(&self, me: u32) -> Taken {
+        loop {
+            if self.try_take(me) {
+                return Taken::Now;
+            }
+            // relaxed: only this thread writes its own number there.
+            let word = self.0.load(Ordering::Relaxed);
+            if word & !ASLEEP == me {
+                return Taken::Before;
+            }
+            // relaxed, both: the turn is not taken by this.
+            let marked = word != 0
+                && self
+                    .0
+                    .compare_exchange(word, word | ASLEEP, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if marked {
+                self.sleep(word | ASLEEP);
+            }
         }
     }
 
-    /// Takes the turn if it is free.
-    pub fn try_take(&self) -> bool {
+    /// Takes the turn for thread `me` if it is free.
+    pub fn try_take(&self, me: u32) -> bool {
         // Acquire pairs with the Release in `give`. relaxed: a failure reads nothing.
-        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Gives the turn up.
     pub fn give(&self) {
         // Release pairs with the Acquire of the next owner.
-        if self.0.swap(0, Ordering::Release) == 2 {
+        if self.0.swap(0, Ordering::Release) & ASLEEP != 0 {
             self.wake();
         }
     }
 
-    #[cfg(not(loom))]
-    fn sleep(&self) {
-        call::wait(&self.0, 2, 1000);
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    fn sleep(&self, word: u32) {
+        call::wait(&self.0, word, 1000);
     }
 
-    #[cfg(not(loom))]
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
     fn wake(&self) {
         call::wake(&self.0);
     }
 
     /// A sleeper looks again by itself, so a model needs no more.
     #[cfg(loom)]
-    fn sleep(&self) {
+    fn sleep(&self, _: u32) {
         host::sync::thread::yield_now();
     }
 

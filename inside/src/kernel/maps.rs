@@ -9,15 +9,19 @@
 use crate::places::MAPPING_MIN;
 use std::ops::Range;
 
-/// The mappings of the text that fold, without what is in `ours`.
-pub(crate) fn folding<'a>(
-    text: &'a str,
-    ours: &'a [Range<usize>],
-) -> impl Iterator<Item = Range<usize>> + 'a {
-    let outside = |range: &Range<usize>| {
-        ours.iter().all(|ours| range.end <= ours.start || ours.end <= range.start)
-    };
-    text.lines().filter_map(line).filter(move |range| outside(range))
+/// The mappings of the text that fold, without what is in `ours`. The system may have made one
+/// mapping of memory of ours and of the program's beside it.
+pub(crate) fn folding(text: &str, ours: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mappings = text.lines().filter_map(line).collect();
+    ours.iter()
+        .fold(mappings, |left, ours| left.into_iter().flat_map(|it| without(it, ours)).collect())
+}
+
+/// The parts of a range that are outside another.
+fn without(range: Range<usize>, other: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let before = range.start..range.end.min(other.start);
+    let after = range.start.max(other.end)..range.end;
+    [before, after].into_iter().filter(|part| part.start < part.end)
 }
 
 /// The range of one line, if it folds: addresses, access, offset, device, inode, name.
@@ -76,8 +80,8 @@ mod tests {
     #[test]
     fn what_is_ours_is_left_out() {
         let text = "100000-200000 rw-p 0 00:00 0\n300000-400000 rw-p 0 00:00 0\n";
-        let ours = [0x180000..0x280000, 0..1];
-        let mut left = folding(text, &ours);
-        assert_eq!((left.next(), left.next()), (Some(0x300000..0x400000), None));
+        let ours = [0x180000..0x280000, 0..1, 0x3a0000..0x3a1000];
+        let left = [0x100000..0x180000, 0x300000..0x3a0000, 0x3a1000..0x400000];
+        assert_eq!(folding(text, &ours), left);
     }
 }

@@ -199,16 +199,13 @@ impl Pager {
 
     /// Begins to fold: builds the engine, and starts the server.
     fn begin(&mut self, quota: u64) -> Result<(), i32> {
-        let begun = gate::arm(|| self.build(quota).is_ok());
-        if begun || engine().is_some() {
-            return Ok(());
-        }
-        if self.uffd.is_none() {
-            return Err(libc::ENOMEM);
-        }
-        // A fork is under way.
-        std::thread::sleep(Duration::from_millis(1));
-        Ok(())
+        let mut built = None;
+        gate::arm(|| built.insert(self.build(quota)).is_ok());
+        built.unwrap_or_else(|| {
+            // A fork is under way.
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(())
+        })
     }
 
     fn build(&mut self, quota: u64) -> Result<(), i32> {
@@ -282,7 +279,7 @@ impl Pager {
         engine.prune();
         engine.adopt(|| {
             let text = engine.resident.maps().unwrap_or_default();
-            folding(&text, &ours).collect()
+            folding(&text, &ours)
         });
     }
 

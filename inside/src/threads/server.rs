@@ -30,6 +30,8 @@ const TURN_PAGES: usize = 256;
 /// How long to wait before a fault is tried again that had no room, or that met an event.
 const RETRY_NANOS: libc::c_long = 50_000;
 
+const FILTERED: &str = "a filter of system calls keeps its pages from coming back";
+
 /// A child whose memory is not whole yet.
 struct Child {
     uffd: Uffd,
@@ -114,10 +116,22 @@ impl<'a> Server<'a> {
                 self.act_on_postponed(&mut state);
             }
             if !more {
+                self.act_on_the_rest(&mut state);
                 break;
             }
         }
         self.events = events;
+    }
+
+    /// If no news is on its way, the places are free, although the book does not know it.
+    fn act_on_the_rest(&mut self, state: &mut State) {
+        if self.postponed.is_empty() || !self.engine.uffd.is_quiet() {
+            return;
+        }
+        for (from, to, len) in std::mem::take(&mut self.postponed) {
+            self.engine.forget(&mut state.book, &(to..to + len), true);
+            state.moved(from, to, len);
+        }
     }
 
     /// Two threads may tell of their calls in another order than that in which they made them. If
@@ -145,7 +159,10 @@ impl<'a> Server<'a> {
                 self.engine.forget(&mut state.book, &range, false);
                 state.leaving.add(range);
             }
-            Event::Moved { from, to, len } => self.postponed.push((from, to, len)),
+            Event::Moved { from, to, len } => {
+                state.left(from..from + len);
+                self.postponed.push((from, to, len));
+            }
             Event::Forked(uffd) => {
                 self.engine.settle(state);
                 let book = state.book.clone();
@@ -260,9 +277,7 @@ impl<'a> Server<'a> {
         }
         match came.errno {
             libc::EAGAIN | libc::ENOMEM => false,
-            libc::EPERM | libc::EBADF | libc::ENOSYS => {
-                lost("a filter of system calls keeps its pages from coming back")
-            }
+            libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
             _ => {
                 // The page is there already, or its memory is gone.
                 engine.uffd.wake(address);
@@ -330,7 +345,10 @@ impl Child {
         let place = self.book.word(address).place();
         let (uffd, book) = (&self.uffd, &mut self.book);
         let came = match place {
-            Place::Slot(_) => engine.bring_stored(uffd, book, address, window, buffer),
+            Place::Slot(_) => {
+                let count = book.stored_run(address, window);
+                engine.bring_stored(uffd, book, address, count, buffer)
+            }
             // Trays were emptied of what the child needs.
             Place::Program | Place::Tray(..) => engine.bring_zero(uffd, address),
         };
@@ -339,6 +357,7 @@ impl Child {
         }
         match came.errno {
             libc::EAGAIN | libc::ENOMEM => false,
+            libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
             libc::ESRCH => {
                 self.ended = true;
                 true

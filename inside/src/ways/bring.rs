@@ -44,7 +44,10 @@ impl Engine {
                 }
                 progress
             }
-            Place::Slot(_) => self.bring_stored(uffd, book, address, window, buffer),
+            Place::Slot(_) => {
+                let count = self.stored_run(book, address, window);
+                self.bring_stored(uffd, book, address, count, buffer)
+            }
         }
     }
 
@@ -74,19 +77,24 @@ impl Engine {
         unsafe { uffd.copy(address, &ZEROS[..PAGE]) }
     }
 
+    /// The pages from `address` on that may come together from the store. A copy would remove the
+    /// mark of a guard page, so a run ends before one.
+    fn stored_run(&self, book: &Book, address: usize, window: usize) -> usize {
+        match book.stored_run(address, window) {
+            run @ 0..=1 => run,
+            run => self.resident.empty_run(address, run).max(1),
+        }
+    }
+
+    /// Puts `count` pages that the store has in their places, from `address` on.
     pub(crate) fn bring_stored(
         &self,
         uffd: &Uffd,
         book: &mut Book,
         address: usize,
-        window: usize,
+        count: usize,
         buffer: &mut [u8],
     ) -> Progress {
-        let mut count = book.stored_run(address, window).max(1);
-        if count > 1 {
-            // A copy would remove the mark of a guard page.
-            count = self.resident.empty_run(address, count).max(1);
-        }
         let slot = |book: &Book, page: usize| match book.word(address + page * PAGE).place() {
             Place::Slot(slot) => slot,
             Place::Program | Place::Tray(..) => lost("a word changed"),

@@ -203,10 +203,13 @@ impl State {
         vacated.map(|at| self.vacated.swap_remove(at)).is_none()
     }
 
-    /// Memory moved within the process. The system tells of the place that it left, too, and does
-    /// so later.
+    /// Memory left a range, and the system will tell that this was unmapped.
+    pub(crate) fn left(&mut self, range: Range<usize>) {
+        self.vacated.push(range);
+    }
+
+    /// Memory moved within the process.
     pub(crate) fn moved(&mut self, from: usize, to: usize, len: usize) {
-        self.vacated.push(from..from + len);
         self.book.moved(from, to, len);
         let State { book, trays, .. } = self;
         trays.moved(book.out(&(to..to + len)));

@@ -7,7 +7,7 @@
 //!                                   `-- no room: back to the program
 //! ```
 //!
-//! Invariants: E1 to E3 of `engine`. Only the pager's thread is here.
+//! Invariants: E1 to E4 of `engine`. Only the pager's thread is here.
 //!
 //! Lock: the engine's state, for one group's move, and for each page's word.
 
@@ -132,7 +132,8 @@ impl Engine {
     }
 
     /// Makes a page movable that was shared with a child which has ended: the system moves only
-    /// what was written since. False if others share it still.
+    /// what was written since. False if others share it still, or if the page has just gone. The
+    /// kernel does not wait for a missing page here, so the state may be held.
     fn unshare(&self, address: usize) -> bool {
         // futex(2): the word at the second address is changed by an OR with 0, and nobody is woken.
         // The kernel does this for a page of the program as one step, and refuses if it is gone.
