@@ -1,7 +1,7 @@
 //! A lock for threads of the program, which use nothing of a C library.
 //!
 //! ```text
-//!   word   0 free    number of the thread that has it, and above it a bit: somebody may sleep
+//!   word   0 free    number of the thread that has it, and above it a bit: others may sleep
 //! ```
 //!
 //! The word names its owner, because a signal's handler may ask for the turn in the middle of the
@@ -14,7 +14,7 @@
 use super::call;
 use host::sync::atomic::{AtomicU32, Ordering};
 
-/// Somebody may sleep. Numbers of threads are smaller.
+/// A thread may sleep until the turn is free. Numbers of threads are smaller.
 const ASLEEP: u32 = 1 << 31;
 
 const _: () = assert!(ASLEEP > 1 << 22, "threads have numbers of at most 22 bits");
@@ -60,16 +60,17 @@ impl Turn {
             if word & !ASLEEP == me {
                 return Taken::Before;
             }
-            // relaxed, both: the turn is not taken by this.
-            let marked = word != 0
-                && self
-                    .0
-                    .compare_exchange(word, word | ASLEEP, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok();
-            if marked {
+            if word != 0 && self.mark(word) {
                 self.sleep(word | ASLEEP);
             }
         }
+    }
+
+    /// Notes in the word that a thread may sleep.
+    fn mark(&self, word: u32) -> bool {
+        let (now, then) = (word, word | ASLEEP);
+        // relaxed, both: the turn is not taken by this.
+        self.0.compare_exchange(now, then, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Takes the turn for thread `me` if it is free.
@@ -104,4 +105,28 @@ impl Turn {
 
     #[cfg(loom)]
     fn wake(&self) {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_known_while_others_sleep() {
+        let turn = Turn::new();
+        assert_eq!(turn.take(7), Taken::Now);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| turn.take(8));
+            // relaxed: only looked at.
+            while turn.0.load(Ordering::Relaxed) & ASLEEP == 0 {
+                std::thread::yield_now();
+            }
+            assert!(turn.take(7) == Taken::Before && !turn.try_take(9));
+            turn.give();
+            assert_eq!(waiter.join().expect("it waits"), Taken::Now);
+        });
+        assert_eq!(turn.take(8), Taken::Before);
+        turn.give();
+        assert!(turn.try_take(9));
+    }
 }

@@ -1,5 +1,10 @@
 //! What the kernel is asked for and what it tells, and the end of a process that cannot go on.
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_imports, reason = "the rooms that use them are for 64-bit Intel and AMD")
+)]
+
 mod end;
 mod maps;
 mod resident;

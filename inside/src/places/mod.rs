@@ -1,5 +1,10 @@
 //! Where each page of a process is.
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_imports, reason = "the rooms that use them are for 64-bit Intel and AMD")
+)]
+
 mod book;
 mod terms;
 
