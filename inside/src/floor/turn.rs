@@ -69,7 +69,7 @@ impl Turn {
     /// Notes in the word that a thread may sleep.
     fn mark(&self, word: u32) -> bool {
         let (now, then) = (word, word | ASLEEP);
-        // relaxed, both: the turn is not taken by this.
+        // relaxed: this does not take the turn, and a failure reads nothing.
         self.0.compare_exchange(now, then, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -110,23 +110,32 @@ impl Turn {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    /// Takes a turn in a thread that has no end if the turn never comes.
+    fn taking(turn: &'static Turn, me: u32) -> Receiver<Taken> {
+        let (done, told) = channel();
+        std::thread::spawn(move || done.send(turn.take(me)));
+        told
+    }
 
     #[test]
     fn the_owner_is_known_while_others_sleep() {
-        let turn = Turn::new();
-        assert_eq!(turn.take(7), Taken::Now);
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| turn.take(8));
-            // relaxed: only looked at.
-            while turn.0.load(Ordering::Relaxed) & ASLEEP == 0 {
-                std::thread::yield_now();
-            }
-            assert!(turn.take(7) == Taken::Before && !turn.try_take(9));
-            turn.give();
-            assert_eq!(waiter.join().expect("it waits"), Taken::Now);
-        });
-        assert_eq!(turn.take(8), Taken::Before);
-        turn.give();
-        assert!(turn.try_take(9));
+        static TURN: Turn = Turn::new();
+        let soon = |told: Receiver<Taken>| told.recv_timeout(Duration::from_secs(20));
+        assert_eq!(soon(taking(&TURN, 7)), Ok(Taken::Now));
+        let waiter = taking(&TURN, 8);
+        // relaxed: only looked at.
+        while TURN.0.load(Ordering::Relaxed) & ASLEEP == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(soon(taking(&TURN, 7)), Ok(Taken::Before));
+        assert!(!TURN.try_take(9), "it is taken");
+        TURN.give();
+        assert_eq!(soon(waiter), Ok(Taken::Now));
+        assert_eq!(soon(taking(&TURN, 8)), Ok(Taken::Before));
+        TURN.give();
+        assert!(TURN.try_take(9), "it is free");
     }
 }
