@@ -112,8 +112,7 @@ impl<'a> Server<'a> {
             let mut state = engine.urgent();
             let more = engine.uffd.read(&mut events);
             for event in events.drain(..) {
-                self.own_event(&mut state, event);
-                self.act_on_postponed(&mut state);
+                self.act(&mut state, event);
             }
             if !more {
                 self.act_on_the_rest(&mut state);
@@ -147,7 +146,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn own_event(&mut self, state: &mut State, event: Event) {
+    /// Acts on an event of this process.
+    pub(super) fn act(&mut self, state: &mut State, event: Event) {
         match event {
             Event::Fault(address) => self.waiting.push(address & !(PAGE - 1)),
             Event::Gone { range, unmapped: true } => {
@@ -169,6 +169,7 @@ impl<'a> Server<'a> {
                 self.children.push(self.child(uffd, book));
             }
         }
+        self.act_on_postponed(state);
     }
 
     /// A child with a copy of a book, whose slots are shared by it from now on.

@@ -5,8 +5,8 @@
 
 use super::server::Server;
 use crate::board::{Board, Slot};
-use crate::kernel::{Resident, Uffd};
-use crate::places::PAGE;
+use crate::kernel::{Event, Resident, Uffd};
+use crate::places::{PAGE, Place, Word};
 use crate::ways::{Engine, Staged, Store, Trays};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zram::{Algorithm, Codec};
@@ -15,15 +15,28 @@ const PAGES: usize = 256;
 /// The end of a registered range stays.
 const KEPT: usize = 4;
 
+/// An engine, a slot, and memory that may leave.
 struct Rig {
     engine: &'static Engine,
     slot: &'static Slot,
     base: usize,
 }
 
-/// Memory whose pages may leave, and threads that serve it as long as the process lives. `None` if
-/// the system refuses.
+/// Memory whose pages may leave, and a thread that serves it as long as the process lives. `None`
+/// if the system refuses.
 fn rig() -> Option<Rig> {
+    let (engine, slot) = engine()?;
+    engine.room.store(i64::MAX / 2, Ordering::Relaxed);
+    std::thread::spawn(move || Server::new(engine, slot).run());
+    let base = map(PAGES);
+    for page in 0..PAGES {
+        write(base, page, 1);
+    }
+    engine.adopt(|| vec![base..base + PAGES * PAGE; 1]);
+    Some(Rig { engine, slot, base })
+}
+
+fn engine() -> Option<(&'static Engine, &'static Slot)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let uffd = match Uffd::open() {
         Ok(uffd) => uffd,
@@ -41,15 +54,7 @@ fn rig() -> Option<Rig> {
     let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 30).expect("a store");
     let trays = Trays::new(8, &uffd).expect("trays");
     let resident = Resident::open().expect("a process has these files");
-    let engine: &Engine = Box::leak(Box::new(Engine::new(uffd, store, resident, trays)));
-    engine.room.store(i64::MAX / 2, Ordering::Relaxed);
-    std::thread::spawn(move || Server::new(engine, slot).run());
-    let base = map(PAGES);
-    for page in 0..PAGES {
-        write(base, page, 1);
-    }
-    engine.adopt(|| vec![base..base + PAGES * PAGE; 1]);
-    Some(Rig { engine, slot, base })
+    Some((Box::leak(Box::new(Engine::new(uffd, store, resident, trays))), slot))
 }
 
 fn map(pages: usize) -> usize {
@@ -169,6 +174,43 @@ fn what_is_given_up_is_zeros_wherever_it_was() {
     while rig.engine.compress_oldest(rig.slot).is_some() {}
     rig.expect_stored(0);
     assert!((0..PAGES).all(|page| read(rig.base, page) == [0, 0]));
+}
+
+/// One thread moves memory from D to X, and another then moves memory from E to D. Each is told of
+/// by a move, and by the unmapping of the old place after it. The two threads' news may come in any
+/// order.
+#[test]
+fn news_of_two_threads_may_come_in_any_order() {
+    let Some((engine, slot)) = engine() else { return };
+    const LEN: usize = 64 * PAGE;
+    let [d, e, x] = [1, 2, 3].map(|place| place << 40);
+    let moved = |from, to| Event::Moved { from, to, len: LEN };
+    let unmapped = |from| Event::Gone { range: from..from + LEN, unmapped: true };
+    let first = || [moved(d, x), unmapped(d)];
+    let second = || [moved(e, d), unmapped(e)];
+    // The number of the thread that tells next.
+    for order in
+        [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]]
+    {
+        let mut server = Server::new(engine, slot);
+        let mut state = engine.urgent();
+        state.book.registered(&(d..d + LEN));
+        state.book.registered(&(e..e + LEN));
+        state.book.set(d + PAGE, Word::slot(5));
+        state.book.set(e + PAGE, Word::slot(6));
+        let mut told = [first().into_iter(), second().into_iter()];
+        for thread in order {
+            let event = told[thread].next().expect("two of each");
+            server.act(&mut state, event);
+        }
+        let places = [d, e, x].map(|at| state.book.word(at + PAGE).place());
+        assert_eq!(places, [Place::Slot(6), Place::Program, Place::Slot(5)], "{order:?}");
+        let there = [d, e, x].map(|at| state.book.is_registered(&(at..at + LEN)));
+        assert_eq!(there, [true, false, true], "{order:?}");
+        let all = 0..usize::MAX;
+        state.book.forget(&all);
+        state.book.unregistered(&all);
+    }
 }
 
 /// Groups whose pages the system holds were once never tried again.

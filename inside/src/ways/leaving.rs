@@ -11,7 +11,8 @@
 //! `MADV_FREE` pages may stay for ever, with the old content or the new, so a range is forgotten
 //! after `PATIENCE`.
 //!
-//! Invariant: a page that the kernel may still take away is in a range. Lock: the caller's.
+//! Invariant: a page that the kernel may still take away is in a range, unless its call takes
+//! longer than `PATIENCE`. Lock: the caller's.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
