@@ -26,14 +26,19 @@ fn without(range: Range<usize>, other: &Range<usize>) -> impl Iterator<Item = Ra
 
 /// The range of one line, if it folds: addresses, access, offset, device, inode, name.
 fn line(line: &str) -> Option<Range<usize>> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let range = address(start)?..address(end)?;
+    let range = range(line)?;
+    let mut fields = line.split_ascii_whitespace().skip(1);
     let access = fields.next()?;
     let inode = fields.nth(2)?;
     let name = fields.next().unwrap_or("");
     let anonymous = inode == "0" && (!name.starts_with('[') || name == "[heap]" || is_named(name));
     (access == "rw-p" && anonymous && range.len() >= MAPPING_MIN).then_some(range)
+}
+
+/// The addresses with which the line of a mapping begins.
+pub(super) fn range(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some(address(start)?..address(end)?)
 }
 
 /// Names that programs give to their anonymous memory (`PR_SET_VMA`).

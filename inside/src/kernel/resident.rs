@@ -3,6 +3,7 @@
 //! Invariant: the files are this process's, also after it has changed its root or its user. Lock:
 //! none.
 
+use super::maps::range;
 use crate::places::{GROUP_PAGES, PAGE};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,6 +17,7 @@ pub(crate) struct Resident {
     maps: File,
     pagemap: File,
     rollup: File,
+    smaps: File,
 }
 
 /// The page is mapped by this process alone, and once: a bit of `pagemap`.
@@ -50,6 +52,7 @@ impl Resident {
             maps: open("maps")?,
             pagemap: open("pagemap")?,
             rollup: open("smaps_rollup")?,
+            smaps: open("smaps")?,
         })
     }
 
@@ -77,11 +80,13 @@ impl Resident {
 
     /// The text of `maps`.
     pub(crate) fn maps(&self) -> io::Result<String> {
-        let mut maps = &self.maps;
-        maps.seek(SeekFrom::Start(0))?;
-        let mut text = String::new();
-        maps.read_to_string(&mut text)?;
-        Ok(text)
+        whole(&self.maps)
+    }
+
+    /// Mappings that are empty in a forked child (`MADV_WIPEONFORK`). This takes as long as
+    /// `shared`.
+    pub(crate) fn wiped(&self) -> io::Result<Vec<Range<usize>>> {
+        Ok(wiped(&whole(&self.smaps)?))
     }
 
     /// Tells which pages of a range are in memory, in runs. Stops early if `tell` says false.
@@ -149,6 +154,28 @@ fn anonymous(text: &str) -> Option<u64> {
     Some(resident.saturating_sub(shared))
 }
 
+fn whole(mut file: &File) -> io::Result<String> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The mappings of the text of `smaps` that have the flag `wf`.
+fn wiped(text: &str) -> Vec<Range<usize>> {
+    let mut mapping = 0..0;
+    let mut all = Vec::new();
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
+            all.extend(wiped.then(|| mapping.clone()));
+        } else if let Some(range) = range(line) {
+            mapping = range;
+        }
+    }
+    all
+}
+
 /// What `smaps_rollup` counts in full and by parts differs by so many bytes.
 fn shared(text: &str) -> Option<u64> {
     let field = |name: &str| {
@@ -161,6 +188,13 @@ fn shared(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wiped_mappings_have_a_flag() {
+        let text = "1000-2000 rw-p 0 00:00 0\nSize: 4 kB\nVmFlags: rd wr mr wf ac\n\
+                    2000-9000 rw-p 0 00:00 0 [anon:wf]\nVmFlags: rd wr mr ac\n";
+        assert_eq!(wiped(text), vec![0x1000..0x2000; 1]);
+    }
 
     #[test]
     fn shared_memory_is_what_is_counted_twice() {

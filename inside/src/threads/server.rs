@@ -165,7 +165,10 @@ impl<'a> Server<'a> {
             }
             Event::Forked(uffd) => {
                 self.engine.settle(state);
-                let book = state.book.clone();
+                let mut book = state.book.clone();
+                let wiped = self.engine.resident.wiped();
+                let Ok(wiped) = wiped else { lost("it is not known what a child must not have") };
+                wiped.iter().for_each(|range| drop(book.forget(range)));
                 self.children.push(self.child(uffd, book));
             }
         }

@@ -6,6 +6,7 @@
 //   memory calls     system calls on memory that has left
 //   memory threads   threads that come and go while others touch
 //   memory reuse     threads whose memory takes the places that others have just left
+//   memory wipes     a child does not get what it must not have
 //   memory drops     memory that is given up reads as zeros, again and again
 //   memory handlers  a signal's handler forks in the middle of a fork
 //   memory closes    a program that closes all descriptors
@@ -284,6 +285,22 @@ static void reuse(void) {
     for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
 }
 
+static void wipes(void) {
+    char *secret = map(2048), *other = map(PAGES);
+    if (madvise(secret, 2048 * PAGE, MADV_WIPEONFORK)) wrong("madvise", 0);
+    fill_all(secret, 2048, 1);
+    fill_all(other, PAGES, 2);
+    pid_t child = fork();
+    if (child == 0) {
+        for (size_t p = 0; p < 2048; p++)
+            if (secret[p * PAGE + 8]) wrong("a secret", p);
+        check_all("a child", other, PAGES, 2);
+        _exit(0);
+    }
+    expect_child(child);
+    check_all("the secret", secret, 2048, 1);
+}
+
 static void *presses(void *unused) {
     char *at = map(PAGES / 2);
     fill_all(at, PAGES / 2, 8);
@@ -358,7 +375,7 @@ int main(int count, char **words) {
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
-               {"drops", drops}, {"handlers", handlers}};
+               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

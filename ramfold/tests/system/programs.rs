@@ -100,6 +100,7 @@ claims! {
     a_program_cannot_close_what_folds_its_memory: "closes";
     memory_that_takes_the_place_of_other_memory_is_right: "reuse";
     what_is_given_up_reads_as_zeros: "drops";
+    a_child_does_not_get_what_is_wiped: "wipes";
     a_handler_may_fork_in_the_middle_of_a_fork: "handlers";
 }
 
