@@ -7,10 +7,14 @@
 //!     reads all slots                                            reads head and other slots
 //! ```
 //!
-//! Invariant: a slot is written by the process whose number it has; after its death by `ramfold
-//! run`. All are words that stand alone: no reader concludes from one of them to another.
+//! Invariant: a slot is written by the process whose number it has; after its end by `ramfold run`.
+//! All are words that stand alone: no reader concludes from one of them to another.
+//!
+//! `ramfold stat` looks at a board in a private copy of its pages, so that it cannot change it.
 //!
 //! Lock: none.
+
+mod counts;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,6 +24,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use host::sync::atomic as modelled;
+
+pub use counts::RunCounts;
+use counts::{COUNTS, counts};
 
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;
@@ -44,6 +51,12 @@ pub struct Head {
     /// Bytes of processes of the tree that do not fold.
     pub outside: AtomicU64,
     algorithm: [AtomicU64; ALGORITHM_LEN / 8],
+    /// What was counted in slots that are free again.
+    past: [AtomicU64; COUNTS],
+    /// The most that was in memory: of all processes at one look, or of one of them.
+    pub peak: AtomicU64,
+    /// The most that would have been in memory without folding, in the same way.
+    pub unfolded_peak: AtomicU64,
 }
 
 /// Of one process. Bytes, unless the name says otherwise.
@@ -78,6 +91,9 @@ pub struct Slot {
     pub stall_ns: AtomicU64,
     /// Pages that could not be moved.
     pub busy: AtomicU64,
+    /// How often the process has said what it holds. It does so every 50 ms as long as its pager
+    /// lives.
+    pub looks: AtomicU64,
 }
 
 /// Whose slot it is.
@@ -147,7 +163,7 @@ impl Board {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(LEN as u64)?;
-        let board = Board::map(&file)?;
+        let board = Board::map(&file, libc::MAP_SHARED)?;
         let head = board.head();
         // relaxed: no process of the run has been started.
         head.limit.store(limit, Ordering::Relaxed);
@@ -169,20 +185,33 @@ impl Board {
     ///
     /// What the system answers, and `InvalidData` if it is no board of this version.
     pub fn open(path: &Path) -> io::Result<Board> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Board::known(&OpenOptions::new().read(true).write(true).open(path)?, libc::MAP_SHARED)
+    }
+
+    /// Opens the board at `path` to look at it. It shows what the processes say from now on. What
+    /// is written to it reaches nobody, and the words of that page stay as they are then.
+    ///
+    /// # Errors
+    ///
+    /// As for `open`.
+    pub fn look_at(path: &Path) -> io::Result<Board> {
+        Board::known(&File::open(path)?, libc::MAP_PRIVATE)
+    }
+
+    /// The board in a file, if it is one.
+    fn known(file: &File, sharing: i32) -> io::Result<Board> {
         if file.metadata()?.len() != LEN as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let board = Board::map(&file)?;
+        let board = Board::map(file, sharing)?;
         // relaxed: it was written before this process was started.
         let known = board.head().magic.load(Ordering::Relaxed) == MAGIC;
         if known { Ok(board) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    fn map(file: &File) -> io::Result<Board> {
+    fn map(file: &File, flags: i32) -> io::Result<Board> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = file.as_raw_fd();
-        let flags = libc::MAP_SHARED;
         // SAFETY: a new mapping of a file that is as long.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {
@@ -204,10 +233,39 @@ impl Board {
     }
 
     /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none. A slot
-    /// that the process had before it executed this program is made free first.
+    /// that the process had before it executed this program is retired first.
     pub fn claim(&self, pid: u64) -> Option<&Slot> {
-        self.slots().iter().filter(|slot| slot.owner.pid() == pid).for_each(Slot::release);
+        let before = self.slots().iter().filter(|slot| slot.owner.pid() == pid);
+        before.for_each(|slot| self.retire(slot));
         self.slots().iter().find(|slot| slot.owner.claim(pid))
+    }
+
+    /// Makes a slot free, and keeps what was counted in it.
+    pub fn retire(&self, slot: &Slot) {
+        for (past, word) in self.head().past.iter().zip(slot.counted()) {
+            // relaxed: figures that stand alone. Nobody writes those of the slot any more.
+            past.fetch_add(word.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        // relaxed: as above.
+        let most = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        self.raise(most(&slot.peak), most(&slot.unfolded_peak));
+        slot.release();
+    }
+
+    /// Says that so much was in memory, or would have been without folding.
+    pub fn raise(&self, peak: u64, unfolded_peak: u64) {
+        let head = self.head();
+        // relaxed: figures that stand alone.
+        head.peak.fetch_max(peak, Ordering::Relaxed);
+        // relaxed: as above.
+        head.unfolded_peak.fetch_max(unfolded_peak, Ordering::Relaxed);
+    }
+
+    /// What all processes have counted, also those that have ended.
+    pub fn counts(&self) -> RunCounts {
+        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
+        let past = counts(self.head().past.each_ref());
+        running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
     }
 
     /// The name of the algorithm.
@@ -259,6 +317,25 @@ impl Slot {
             // relaxed: as above.
             word.fetch_max(*value, Ordering::Relaxed);
         });
+        // relaxed: as above.
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the process has counted.
+    pub fn counts(&self) -> RunCounts {
+        counts(self.counted())
+    }
+
+    /// The words that only grow, in the order of [`RunCounts`].
+    fn counted(&self) -> [&AtomicU64; COUNTS] {
+        [
+            &self.pages_out,
+            &self.pages_in,
+            &self.stored_faults,
+            &self.staged_faults,
+            &self.first_touches,
+            &self.stall_ns,
+        ]
     }
 
     /// Says what the process does.
@@ -284,7 +361,7 @@ impl Slot {
     }
 
     /// Makes the slot free, once its process has ended.
-    pub fn release(&self) {
+    fn release(&self) {
         let words = [
             &self.state,
             &self.resident,
@@ -292,16 +369,11 @@ impl Slot {
             &self.orig_data_size,
             &self.unfolded_peak,
             &self.compr_data_size,
-            &self.pages_out,
-            &self.pages_in,
-            &self.stored_faults,
-            &self.staged_faults,
-            &self.first_touches,
-            &self.stall_ns,
             &self.busy,
+            &self.looks,
         ];
         // relaxed: nobody writes them any more.
-        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        words.iter().chain(&self.counted()).for_each(|word| word.store(0, Ordering::Relaxed));
         self.owner.release();
     }
 }
@@ -337,8 +409,51 @@ mod tests {
         assert_eq!((other.quota(second), board.quota(first)), (650, 750));
         first.set_state(State::Unfolded(libc::EPERM));
         assert_eq!(other.slots()[0].state(), State::Unfolded(libc::EPERM));
-        first.release();
+        board.retire(first);
         assert_eq!((other.quota(second), other.slots()[0].state()), (950, State::Watching));
+    }
+
+    #[test]
+    fn what_was_counted_stays_when_a_process_ends_or_executes_another_program() {
+        let path = path("past");
+        let board = Board::create(&path, 1000, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        let each = |slot: &Slot, first: u64| {
+            slot.counted().iter().zip(first..).for_each(|(word, value)| {
+                word.store(value, Ordering::Relaxed);
+            });
+        };
+        let first = board.claim(10).expect("free");
+        each(first, 1);
+        first.publish(700, 0, 0, 900);
+        let second = board.claim(11).expect("free");
+        each(second, 100);
+        second.publish(500, 0, 0, 950);
+        let sum = RunCounts::from([101, 103, 105, 107, 109, 111]);
+        assert_eq!(board.counts(), sum);
+        board.retire(first);
+        assert_eq!((board.counts(), board.processes()), (sum, 1));
+        let again = board.claim(11).expect("its own");
+        assert_eq!((board.counts(), again.counts()), (sum, RunCounts::default()));
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        assert_eq!(word(&again.looks), 0);
+        let head = board.head();
+        assert_eq!((word(&head.peak), word(&head.unfolded_peak)), (700, 950));
+    }
+
+    #[test]
+    fn a_look_sees_what_is_said_and_changes_nothing() {
+        let path = path("look");
+        let board = Board::create(&path, 1000, "lz4").expect("a board");
+        let seen = Board::look_at(&path).expect("the same");
+        std::fs::remove_file(&path).expect("it is there");
+        let slot = board.claim(10).expect("free");
+        slot.publish(300, 0, 0, 300);
+        let resident = |board: &Board| board.slots()[0].resident.load(Ordering::Relaxed);
+        assert_eq!((seen.processes(), resident(&seen)), (1, 300));
+        seen.slots()[0].resident.store(7, Ordering::Relaxed);
+        seen.retire(&seen.slots()[0]);
+        assert_eq!((board.processes(), resident(&board)), (1, 300));
     }
 
     #[test]
@@ -346,6 +461,7 @@ mod tests {
         let path = path("refused");
         std::fs::write(&path, vec![0; LEN]).expect("written");
         assert_eq!(Board::open(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
+        assert_eq!(Board::look_at(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
         std::fs::write(&path, b"ramfold1").expect("written");
         assert_eq!(Board::open(&path).expect_err("short").kind(), io::ErrorKind::InvalidData);
         std::fs::remove_file(&path).expect("it is there");

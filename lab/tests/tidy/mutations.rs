@@ -48,7 +48,9 @@ fn defect(row: &Row<'_>, sources: &[Source]) -> Option<String> {
     if old == new {
         return Some(format!("{old:?} is not changed"));
     }
-    let package = format!("-p ramfold-{} ", source.crate_name());
+    // The package in `ramfold` is `ramfold-cli`.
+    let folder = source.crate_name();
+    let package = format!("-p ramfold-{} ", if folder == "ramfold" { "cli" } else { folder });
     // Tests of `host` fold memory with `region`, because signals and threads are its subject.
     let known = [package.as_str(), "-p ramfold-host "].iter().any(|of| test.starts_with(of));
     (!known).then(|| format!("the tests {test:?} are not of {package:?}"))

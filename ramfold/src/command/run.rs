@@ -5,17 +5,25 @@
 //!   library --> a file       the loader puts it into each of them (LD_PRELOAD)
 //!   program: started, sent the signals that come, awaited
 //!   tree: those that fold have a slot; what the others take is taken off the limit
+//!   moment --> tally, report     what they take at each look, added up and over time
 //! ```
 //!
 //! Invariant: the program's exit is this command's exit: its status, or the signal that ended it.
 //!
 //! Locks: none. One thread watches the tree.
 
+pub(super) mod about;
+pub(super) mod found;
+pub(super) mod moment;
 mod place;
+pub(super) mod process;
 mod program;
+mod report;
 mod tally;
-mod tree;
+pub(super) mod tree;
+pub(super) mod unfolded;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +36,10 @@ use crate::line::args;
 use crate::line::output::complain;
 use crate::line::size::human;
 
+use moment::Moment;
 use place::Place;
-use program::Program;
+use program::{End, Program};
+use report::Report;
 use tally::Tally;
 use tree::Tree;
 
@@ -42,45 +52,92 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs the program, and ends as it ends.
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
-    let limit = limit(args.limit)?;
+    let limit = limit(args)?;
     let codec = codec(args);
-    inside::can_fold().map_err(|error| Failure::Failed(refusal(&error)))?;
-    let place = Place::prepare()?;
+    inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
+    let report = args.report.as_deref().map(|path| prepare_report(path, args, &codec, limit));
+    let report = report.transpose()?;
+    let place = Place::prepare(&args.program)?;
     let board = Board::create(place.board(), limit, &codec.to_string())
         .map_err(|error| Failure::about(place.board().display(), error))?;
     if args.explain {
         explain(limit, &codec, &place);
     }
     let program = Program::start(&args.program, &place)?;
-    let board = Arc::new(board);
-    let watch = watch(Arc::clone(&board), program.id(), args.quiet)?;
+    let tree = Tree::new(program.id(), place.library(), args.quiet);
+    let watch = watch(Arc::new(board), tree, report)?;
     let end = program.wait()?;
-    let tally = watch.end();
+    let seen = watch.end();
     drop(place);
-    if !args.quiet {
-        complain(&tally.line(limit));
-    }
+    tell(seen, limit, &end, args.quiet);
     end.leave()
 }
 
+fn prepare_report(
+    path: &Path,
+    args: &args::Run,
+    codec: &Codec,
+    limit: u64,
+) -> Result<Report, Failure> {
+    let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
+    Report::prepare(path, words.collect(), codec.to_string(), limit)
+}
+
+/// The last lines, and the report.
+fn tell(seen: Seen, limit: u64, end: &End, quiet: bool) {
+    if !quiet {
+        complain(&seen.tally.line(limit));
+        seen.tally.slow().iter().for_each(|why| complain(why));
+    }
+    let failed = seen.report.and_then(|report| report.finish(end.to_string()).err());
+    // The exit is the program's, also if its report is lost.
+    failed.iter().for_each(|error| complain(&format!("the report is not written: {error}")));
+}
+
 /// Bytes of the limit that was asked for, or the default.
-fn limit(asked: Option<args::Limit>) -> Result<u64, Failure> {
+fn limit(args: &args::Run) -> Result<u64, Failure> {
     let limits = limits::memory_available();
+    let available = limits.to_be_had();
     let percent = |percent: u64| -> Result<u64, Failure> {
         let why = "the system does not say how much memory there is; give --limit a size";
-        let available = limits.to_be_had().ok_or_else(|| Failure::Failed(why.to_owned()))?;
+        let available = available.ok_or_else(|| Failure::Failed(why.to_owned()))?;
         Ok(available / 100 * percent)
     };
-    let bytes = match asked {
+    let bytes = match args.limit {
         Some(args::Limit::Bytes(bytes)) => bytes,
         Some(args::Limit::Percent(part)) => percent(part)?,
         None => percent(LIMIT_PERCENT)?,
     };
-    if bytes < LIMIT_MIN {
-        let (least, given) = (human(LIMIT_MIN), human(bytes));
-        return Err(Failure::Usage(format!("--limit: {given} is too little; at least {least}")));
+    match judge(bytes, limits.mem_total, available)? {
+        Some(warning) if !args.quiet => complain(&warning),
+        _ => {}
     }
     Ok(bytes)
+}
+
+/// Refuses a limit with which nothing would go well, and warns of one that does not protect.
+fn judge(
+    bytes: u64,
+    total: Option<u64>,
+    available: Option<u64>,
+) -> Result<Option<String>, Failure> {
+    let given = human(bytes);
+    if bytes < LIMIT_MIN {
+        let least = human(LIMIT_MIN);
+        return Err(Failure::Usage(format!("--limit: {given} is too little; at least {least}")));
+    }
+    if let Some(total) = total.filter(|&total| bytes > total) {
+        let why = format!("--limit: {given} is more than the machine has, {}", human(total));
+        return Err(Failure::Failed(why));
+    }
+    let tight = available.filter(|&available| bytes > available);
+    Ok(tight.map(|available| {
+        format!(
+            "the limit of {given} is more than what is available, {}; the system may end the \
+             program before it is reached",
+            human(available)
+        )
+    }))
 }
 
 fn codec(args: &args::Run) -> Codec {
@@ -97,14 +154,6 @@ impl args::Density {
     }
 }
 
-/// Why programs cannot fold here, and what would let them.
-fn refusal(error: &inside::CannotFold) -> String {
-    format!(
-        "programs cannot fold here, because {error}; run as root, give the command the capability \
-         CAP_SYS_PTRACE, or, if the kernel is older than 6.8, use a newer one"
-    )
-}
-
 fn explain(limit: u64, codec: &Codec, place: &Place) {
     complain(&format!(
         "the limit is {}, for the program and all processes it starts",
@@ -118,21 +167,28 @@ fn explain(limit: u64, codec: &Codec, place: &Place) {
 /// The thread that watches the tree.
 struct Watch {
     stop: std::sync::mpsc::Sender<()>,
-    thread: std::thread::JoinHandle<Tally>,
+    thread: std::thread::JoinHandle<Seen>,
 }
 
-fn watch(board: Arc<Board>, root: u32, quiet: bool) -> Result<Watch, Failure> {
+/// What was seen of a run.
+#[derive(Default)]
+struct Seen {
+    tally: Tally,
+    report: Option<Report>,
+}
+
+fn watch(board: Arc<Board>, mut tree: Tree, report: Option<Report>) -> Result<Watch, Failure> {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let started = Instant::now();
     let work = move || {
-        let (mut tally, mut tree) = (Tally::new(started), Tree::new(root, quiet));
+        let mut seen = Seen { report, ..Seen::default() };
         loop {
             let over =
                 stopped.recv_timeout(LOOK) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
             tree.look(&board);
-            tally.add(&board, tree.outside());
+            seen.add(&board, started.elapsed());
             if over {
-                return tally;
+                return seen;
             }
         }
     };
@@ -141,9 +197,41 @@ fn watch(board: Arc<Board>, root: u32, quiet: bool) -> Result<Watch, Failure> {
     Ok(Watch { stop, thread })
 }
 
+impl Seen {
+    fn add(&mut self, board: &Board, at: Duration) {
+        let now = Moment::of(board);
+        self.tally.add(board, &now, at);
+        if let Some(report) = &mut self.report {
+            report.add(at, now, &self.tally);
+        }
+    }
+}
+
 impl Watch {
-    fn end(self) -> Tally {
+    fn end(self) -> Seen {
         drop(self.stop);
-        self.thread.join().unwrap_or_else(|_| Tally::new(Instant::now()))
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_fits_the_machine() {
+        let (total, free) = (Some(8 << 30), Some(4 << 30));
+        let judged = |bytes| judge(bytes, total, free);
+        for sensible in [16 << 20, 1 << 30, 4 << 30] {
+            assert!(matches!(judged(sensible), Ok(None)), "{sensible}");
+        }
+        let warning = judged((4 << 30) + 1).expect("it is less than all").expect("more than free");
+        assert!(warning.contains("what is available, 4.0 GiB"), "{warning}");
+        assert!(matches!(judged(8 << 30), Ok(Some(_))));
+        let Err(Failure::Failed(line)) = judged((8 << 30) + 1) else { panic!("more than all") };
+        assert!(line.contains("more than the machine has, 8.0 GiB"), "{line}");
+        let Err(Failure::Usage(line)) = judged((16 << 20) - 1) else { panic!("too little") };
+        assert!(line.contains("at least 16.0 MiB"), "{line}");
+        assert!(matches!(judge(1 << 40, None, None), Ok(None)), "nothing is known");
     }
 }

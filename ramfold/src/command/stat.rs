@@ -1,11 +1,18 @@
-//! `ramfold stat`: what a server holds, or which servers run.
+//! `ramfold stat`: what a server or a run of `ramfold run` holds, or which of them there are.
+//!
+//! ```text
+//!   no TARGET       list    servers, and under them runs
+//!   TARGET          a server of that name or socket, or else a run
+//! ```
 //!
 //! Invariant: a server with one device is shown as an object, and one with several as an array. So
-//! programs that expect one device keep working.
+//! programs that expect one device keep working. A run is an object with `"kind": "run"`.
 //!
 //! Locks: none.
 
 mod list;
+mod run_table;
+mod runs;
 mod table;
 
 use std::io::IsTerminal;
@@ -41,7 +48,10 @@ fn watch(args: &args::Stat, interval: Duration) -> Result<(), Failure> {
 
 fn show(args: &args::Stat) -> Result<(), Failure> {
     let Some(target) = &args.target else { return list::show(args) };
-    let path = control::locate(target)?;
+    let path = match control::locate(target) {
+        Ok(path) => path,
+        Err(no_server) => return show_run(args, target, no_server),
+    };
     if args.classes {
         return classes(&path, args);
     }
@@ -63,6 +73,24 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
             print(&tables.join("\n"))
         }
         None => print(&table::render(&stat)),
+    }
+}
+
+/// Shows the run that a target means which is no server.
+fn show_run(args: &args::Stat, target: &str, no_server: ControlError) -> Result<(), Failure> {
+    let run = match no_server {
+        ControlError::NoSuchTarget { .. } => runs::chosen(target)?,
+        _ => None,
+    };
+    let Some(run) = run else { return Err(no_server.into()) };
+    let of_servers = [("--classes", args.classes), ("--pagetypeinfo", args.pagetypeinfo)];
+    if let Some((option, _)) = of_servers.into_iter().find(|(_, is_given)| *is_given) {
+        let why = "is of servers, and this is a run of ramfold run";
+        return Err(Failure::Usage(format!("{target}: {option} {why}")));
+    }
+    match args.json {
+        true => print_json(&run.json(), args.watch.is_some()),
+        false => print(&run_table::one(&run)),
     }
 }
 

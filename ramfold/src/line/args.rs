@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Serve a compressed RAM disk until interrupted
     Serve(Serve),
-    /// Show the memory and state of a server, or list the servers that run
+    /// Show the memory and state of a server or of a program under run, or list what runs
     Stat(Stat),
     /// Change an attribute of a running server
     Set(Set),
@@ -129,6 +129,10 @@ pub(crate) struct Run {
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: Option<codec::Codec>,
+    /// Write what the program takes over time: FILE.html is a page with a picture, FILE.svg the
+    /// picture; any other FILE gets the figures as JSON, and a picture beside it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Say which means are used, before the program starts
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) explain: bool,
@@ -158,7 +162,8 @@ pub(crate) enum Density {
 /// `ramfold stat`
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// Socket, nbd+unix address or name of a server [default: list the servers that run]
+    /// Socket, nbd+unix address or name of a server, or program or process of ramfold run
+    /// [default: list what runs]
     pub(crate) target: Option<String>,
     /// Print JSON, with bytes as integers
     #[arg(long)]

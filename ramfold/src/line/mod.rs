@@ -5,6 +5,7 @@
 //!                      |-- attribute: what `set` changes
 //!                      '-- size: numbers that people read and write
 //!   output: standard output and standard error          failure: why a verb did not succeed
+//!   whole: files that are made or replaced as a whole
 //! ```
 //!
 //! Invariant: nothing here asks a server, except that `attribute` makes a change to devices that it
@@ -16,5 +17,6 @@ mod failure;
 pub(crate) mod output;
 pub(crate) mod size;
 pub(crate) mod usage;
+pub(crate) mod whole;
 
 pub(crate) use failure::Failure;

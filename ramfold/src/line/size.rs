@@ -81,6 +81,18 @@ pub(crate) fn human(bytes: u64) -> String {
     }
 }
 
+/// Bytes with at most three digits, or four, and a letter that `parse` takes: `12.5M`. For columns.
+pub(crate) fn short(bytes: u64) -> String {
+    let power = (u64::BITS - 1).saturating_sub(bytes.leading_zeros()) / KIB_SHIFT;
+    let power = power.min(SUFFIXES.len() as u32);
+    let Some(letter) = power.checked_sub(1).map(|at| SUFFIXES[at as usize]) else {
+        return bytes.to_string();
+    };
+    let value = bytes as f64 / (1_u64 << (power * KIB_SHIFT)) as f64;
+    // A value that would be shown as 100.0 has its three digits already.
+    if value < 99.95 { format!("{value:.1}{letter}") } else { format!("{value:.0}{letter}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +156,24 @@ mod tests {
             if let Ok(bytes) = parse(&text) {
                 prop_assert!(bytes > 0 && text.starts_with(|c: char| c.is_ascii_digit()));
             }
+        }
+    }
+
+    #[test]
+    fn a_column_has_few_digits_and_a_letter() {
+        let rows = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (512 << 20, "512M"),
+            ((12 << 20) + (1 << 19), "12.5M"),
+            ((100 << 20) - 1, "100M"),
+            ((1 << 30) - 1, "1024M"),
+            (1 << 30, "1.0G"),
+            (u64::MAX, "16777216T"),
+        ];
+        for (bytes, text) in rows {
+            assert_eq!(short(bytes), text, "{bytes}");
         }
     }
 

@@ -14,6 +14,7 @@
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
+//!   runs        how runs are shown by stat, what a report has, why a process does not fold
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
 //! ```
@@ -37,6 +38,7 @@ mod mounting;
 mod notices;
 mod programs;
 mod rig;
+mod runs;
 mod stack;
 mod tree;
 mod usage;

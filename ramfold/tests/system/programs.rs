@@ -17,13 +17,13 @@ const LIMIT: &str = "32M";
 const SIGUSR1: i32 = 10;
 
 /// A runtime directory, and the program in it.
-struct Rig {
-    scratch: Scratch,
-    program: PathBuf,
+pub(crate) struct Rig {
+    pub(crate) scratch: Scratch,
+    pub(crate) program: PathBuf,
 }
 
 /// `None` if this machine cannot fold programs, or has no compiler.
-fn rig(compiler: &[&str]) -> Option<Rig> {
+pub(crate) fn rig(compiler: &[&str]) -> Option<Rig> {
     let scratch = Scratch::new();
     if !needs(&compiler[..1]) || !folds(&scratch) {
         return None;
@@ -53,13 +53,13 @@ fn run(scratch: &Scratch, options: &[&str]) -> Command {
 }
 
 impl Rig {
-    fn run(&self, options: &[&str]) -> Command {
+    pub(crate) fn run(&self, options: &[&str]) -> Command {
         run(&self.scratch, options)
     }
 
     /// Runs one claim of the program, and gives what `ramfold` said.
     #[track_caller]
-    fn right(&self, claim: &str, options: &[&str]) -> String {
+    pub(crate) fn right(&self, claim: &str, options: &[&str]) -> String {
         let output = self.run(options).arg("--").arg(&self.program).arg(claim).output();
         let output = output.expect("it starts");
         let (out, err) = texts(&output);
@@ -76,7 +76,7 @@ impl Rig {
     }
 }
 
-fn texts(output: &Output) -> (String, String) {
+pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
@@ -183,7 +183,7 @@ fn a_signal_that_is_sent_to_the_command_is_the_programs() {
 }
 
 /// Directories of runs.
-fn leftovers(scratch: &Scratch) -> usize {
+pub(crate) fn leftovers(scratch: &Scratch) -> usize {
     let path = scratch.path("run").join("ramfold");
     std::fs::read_dir(path).map_or(0, |entries| {
         entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with("run-")).count()
@@ -209,7 +209,7 @@ fn a_run_that_was_killed_leaves_nothing_for_long() {
     assert_eq!(leftovers(&rig.scratch), 0, "the next run has");
 }
 
-fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
@@ -297,6 +297,7 @@ fn what_cannot_be_a_limit_is_refused() {
         ("1M", "at least 16.0 MiB"),
         ("0%", "1% to 100%"),
         ("200%", "1% to 100%"),
+        ("8388607T", "more than the machine has"),
         ("x", "not a size"),
     ] {
         let said =

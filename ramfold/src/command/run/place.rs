@@ -5,13 +5,15 @@
 //!   TMPDIR/ramfold-UID/run-PID/          or /dev/shm
 //!       libramfold_inside.so
 //!       board
+//!       about      who started the run, and what
 //! ```
 //!
-//! Invariant: the directory goes with the run. A run that was killed leaves it, and the next run
-//! removes it.
+//! Invariant: the directory goes with the last process of the run. A run that was killed leaves it,
+//! and the next `ramfold run` or `ramfold stat` removes it.
 //!
 //! Locks: none.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,35 +21,38 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use inside::board::Board;
-
-use super::tree;
+use super::about::About;
+use super::found::{self, BOARD, LIBRARY_NAME, PREFIX};
 use crate::line::Failure;
 
 /// The library that was built with this command.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libramfold_inside.so"));
-const NAME: &str = "libramfold_inside.so";
-const PREFIX: &str = "run-";
-const BOARD: &str = "board";
 
 /// The directory of a run.
 pub(super) struct Place {
     directory: PathBuf,
     library: PathBuf,
     board: PathBuf,
+    about: About,
 }
 
 impl Place {
-    /// Makes the directory and writes the library.
-    pub(super) fn prepare() -> Result<Place, Failure> {
+    /// Makes the directory of a run of these words, and writes the library.
+    pub(super) fn prepare(words: &[OsString]) -> Result<Place, Failure> {
         if LIBRARY.is_empty() {
             let why = "this command was built for a machine on which programs cannot fold yet; \
                        64-bit Intel and AMD can";
             return Err(Failure::Failed(why.to_owned()));
         }
         let mut refused = Vec::new();
-        for base in bases() {
-            match Place::within(&base) {
+        let about = About::new(words);
+        for base in found::bases() {
+            make(&base);
+            if !serve::runtime::is_private(&base) {
+                refused.push(format!("{}: not a directory of this user alone", base.display()));
+                continue;
+            }
+            match Place::within(&base, &about) {
                 Ok(place) => return Ok(place),
                 Err(why) => refused.push(format!("{}: {why}", base.display())),
             }
@@ -55,17 +60,18 @@ impl Place {
         Err(Failure::Failed(format!("no place for the library: {}", refused.join("; "))))
     }
 
-    fn within(base: &Path) -> Result<Place, String> {
+    fn within(base: &Path, about: &About) -> Result<Place, String> {
         let text = |error: io::Error| error.to_string();
         let flags = statvfs(base).map_err(|error| error.to_string())?.f_flag;
         if flags.contains(StatVfsMountFlags::NOEXEC) {
             return Err("nothing can be executed from there".to_owned());
         }
-        remove_abandoned(base);
+        found::remove_abandoned(base);
         let directory = base.join(format!("{PREFIX}{}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&directory).map_err(text)?;
-        let place =
-            Place { library: directory.join(NAME), board: directory.join(BOARD), directory };
+        let (library, board) = (directory.join(LIBRARY_NAME), directory.join(BOARD));
+        let place = Place { directory, library, board, about: about.clone() };
+        place.about.write(&place.directory).map_err(text)?;
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o500).open(&place.library);
         file.and_then(|mut file| file.write_all(LIBRARY)).map_err(text)?;
@@ -89,41 +95,19 @@ impl Place {
 impl Drop for Place {
     /// Processes that outlive the program need the library when they execute others.
     fn drop(&mut self) {
-        if !is_used(&self.directory) {
+        if found::is_used(&self.directory) {
+            let ended = About { ended: true, ..self.about.clone() };
+            // If it cannot be written, the run is taken for one that was killed.
+            let _ = ended.write(&self.directory);
+        } else {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
 }
 
-/// Whether processes of a run still live.
-fn is_used(directory: &Path) -> bool {
-    let Ok(board) = Board::open(&directory.join(BOARD)) else { return false };
-    let pids = board.slots().iter().map(|slot| slot.owner.pid()).filter(|&pid| pid != 0);
-    pids.into_iter().any(|pid| !tree::has_ended(pid as u32))
-}
-
-/// Directories of this user, the best first.
-fn bases() -> impl Iterator<Item = PathBuf> {
-    let runtime = serve::runtime::prepare().ok();
-    let uid = rustix::process::getuid().as_raw();
-    let private = move |parent: PathBuf| {
-        let path = parent.join(format!("ramfold-{uid}"));
-        let _ = DirBuilder::new().mode(0o700).create(&path);
-        serve::runtime::is_private(&path).then_some(path)
-    };
-    let others = [std::env::temp_dir(), PathBuf::from("/dev/shm"), PathBuf::from("/var/tmp")];
-    runtime.into_iter().chain(others.into_iter().filter_map(private))
-}
-
-/// Removes directories of runs that were killed.
-fn remove_abandoned(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
-        let over = |pid| !Path::new(&format!("/proc/{pid}")).exists();
-        if pid.is_some_and(over) && !is_used(&entry.path()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+/// Makes a base, if it can be made. The runtime directory's parent may be missing too.
+fn make(base: &Path) {
+    let is_runtime = base == serve::runtime::directory();
+    // If it cannot be made, it is not private.
+    let _ = DirBuilder::new().recursive(is_runtime).mode(0o700).create(base);
 }

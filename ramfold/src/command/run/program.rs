@@ -12,6 +12,7 @@
 //! Locks: none.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
@@ -120,6 +121,15 @@ fn preload(place: &Place) -> OsString {
         value.push(others);
     }
     value
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.signal() {
+            Some(signal) => write!(f, "signal {signal}"),
+            None => write!(f, "exit {}", self.0.code().unwrap_or(1)),
+        }
+    }
 }
 
 impl End {

@@ -1,109 +1,211 @@
-//! What a run took: sums over all processes, also those that have ended.
+//! What a run took and what that cost: the lines at its end.
 //!
-//! Invariant: a process is counted once. Its slot is made free when it has been counted. Locks:
+//! ```text
+//!   PEAK at most, with a limit of LIMIT, instead of UNFOLDED;
+//!     N pages left and M came back, by K faults; threads waited W of T s for room
+//!   slow: why, and a limit that would do
+//! ```
+//!
+//! `docs/run.md` says what each figure counts.
+//!
+//! Invariant: a figure is counted as `docs/run.md` says, and a noun agrees with its number. Locks:
 //! none.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use inside::board::{Board, Slot};
+use inside::board::{Board, RunCounts};
 
-use super::tree;
-use crate::line::size::human;
+use super::moment::{Moment, load};
+use crate::line::size::{count, human};
+
+/// A run is slow if its threads waited for this part of the time, in percent,
+const SLOW_PERCENT: u64 = 5;
+/// or if the store served so many faults a second. Each takes some ten microseconds.
+const SLOW_FAULTS: u64 = 5000;
+/// Nothing is folded under this part of the limit.
+const FOLDS_FROM: (u64, u64) = (7, 8);
+const MIB: u64 = 1 << 20;
 
 /// Sums of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    started: Instant,
-    /// The most that all processes had in memory at one look, in bytes.
-    peak: u64,
-    /// The most that they would have had.
-    unfolded: u64,
-    /// Of processes that have ended.
-    ended: Sums,
-    running: Sums,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    pages_out: u64,
-    pages_in: u64,
-    faults: u64,
-    stall_ns: u64,
-}
-
-fn load(word: &AtomicU64) -> u64 {
-    // relaxed: figures of a moment ago.
-    word.load(Ordering::Relaxed)
+    /// The most that all processes had in memory at one look, in bytes, or one of them at any time.
+    pub(super) peak: u64,
+    /// The most that they would have had without folding.
+    pub(super) unfolded: u64,
+    pub(super) counts: RunCounts,
+    /// How long the run is.
+    pub(super) whole: Duration,
+    /// The same for each process that folds, added up.
+    pub(super) lived: Duration,
 }
 
 impl Tally {
-    pub(super) fn new(started: Instant) -> Tally {
-        let (ended, running) = (Sums::default(), Sums::default());
-        Tally { started, peak: 0, unfolded: 0, ended, running }
-    }
-
-    /// Adds what the board says now. `outside` are bytes of processes that do not fold.
-    pub(super) fn add(&mut self, board: &Board, outside: u64) {
-        self.running = Sums::default();
-        let (mut now, mut unfolded) = (outside, outside);
-        for slot in board.slots() {
-            let pid = slot.owner.pid();
-            if pid == 0 {
-                continue;
-            }
-            let resident = load(&slot.resident);
-            now += resident;
-            let saved = load(&slot.orig_data_size).saturating_sub(load(&slot.compr_data_size));
-            unfolded += resident + saved;
-            self.unfolded = self.unfolded.max(load(&slot.unfolded_peak));
-            self.peak = self.peak.max(load(&slot.peak));
-            if tree::has_ended(pid as u32) {
-                self.ended.add(slot);
-                slot.release();
-            } else {
-                self.running.add(slot);
-            }
-        }
-        self.peak = self.peak.max(now);
-        self.unfolded = self.unfolded.max(unfolded);
+    /// Adds what the board says at this time of the run, and says there what the most was.
+    pub(super) fn add(&mut self, board: &Board, now: &Moment, at: Duration) {
+        let head = board.head();
+        let slots = || board.slots().iter().filter(|slot| slot.owner.pid() != 0);
+        let peak = slots().map(|slot| load(&slot.peak)).chain([now.resident, load(&head.peak)]);
+        let unfolded = slots().map(|slot| load(&slot.unfolded_peak));
+        let unfolded = unfolded.chain([now.unfolded, load(&head.unfolded_peak)]);
+        self.peak = peak.fold(self.peak, u64::max);
+        self.unfolded = unfolded.fold(self.unfolded.max(self.peak), u64::max);
+        board.raise(self.peak, self.unfolded);
+        self.counts = now.counts;
+        let processes = u32::try_from(now.processes).unwrap_or(u32::MAX).max(1);
+        self.lived += at.saturating_sub(self.whole) * processes;
+        self.whole = at;
     }
 
     /// One line: what it would have taken, what it took, what that cost.
     pub(super) fn line(&self, limit: u64) -> String {
-        let sums = self.ended.plus(&self.running);
-        let (peak, limit) = (human(self.peak), human(limit));
-        if sums.pages_out == 0 {
-            return format!("{peak} at most, within the limit of {limit}; nothing was folded");
+        let (peak, bound) = (human(self.peak), human(limit));
+        let counts = &self.counts;
+        if counts.pages_out == 0 {
+            let within = if self.peak <= limit { "within" } else { "over" };
+            return format!("{peak} at most, {within} the limit of {bound}; nothing was folded");
         }
-        let waited = Duration::from_nanos(sums.stall_ns).as_secs_f64();
-        let whole = self.started.elapsed().as_secs_f64();
+        let (left, faults) =
+            (count(counts.pages_out, "page"), count(counts.stored_faults, "fault"));
         format!(
-            "{peak} at most, with a limit of {limit}, instead of {}; {} pages left and {} came \
-             back, by {} faults; threads waited {waited:.1} of {whole:.1} s for room",
+            "{peak} at most, with a limit of {bound}, instead of {}; {left} left and {} came back, \
+             by {faults}; threads waited {:.1} of {:.1} s for room",
             human(self.unfolded),
-            sums.pages_out,
-            sums.pages_in,
-            sums.faults,
+            counts.pages_in,
+            self.waited().as_secs_f64(),
+            self.lived.as_secs_f64(),
         )
+    }
+
+    /// If it was slow: why, and what would help.
+    pub(super) fn slow(&self) -> Option<String> {
+        let percent = percent(self.waited(), self.lived);
+        let faults = self.faults_per_second();
+        if percent < SLOW_PERCENT && faults < SLOW_FAULTS {
+            return None;
+        }
+        Some(format!(
+            "slow, because its memory in use did not fit: threads waited for room {percent} % of \
+             the time, and {} a second fetched pages from the store; with --limit {}M nothing \
+             would be folded",
+            count(faults, "fault"),
+            self.roomy() / MIB,
+        ))
+    }
+
+    /// Waiting is counted when it ends, so a little more of it may be known than of the time.
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(self.counts.stall_ns).min(self.lived)
+    }
+
+    fn faults_per_second(&self) -> u64 {
+        let millis = (self.whole.as_millis() as u64).max(1);
+        self.counts.stored_faults.saturating_mul(1000) / millis
+    }
+
+    /// A limit with which nothing is folded: whole MiB.
+    fn roomy(&self) -> u64 {
+        let (part, of) = FOLDS_FROM;
+        (self.unfolded / part + 1)
+            .saturating_mul(of)
+            .checked_next_multiple_of(MIB)
+            .unwrap_or(u64::MAX)
     }
 }
 
-impl Sums {
-    fn add(&mut self, slot: &Slot) {
-        *self = self.plus(&Sums {
-            pages_out: load(&slot.pages_out),
-            pages_in: load(&slot.pages_in),
-            faults: load(&slot.stored_faults) + load(&slot.staged_faults),
-            stall_ns: load(&slot.stall_ns),
-        });
+/// How many percent of the whole a part is.
+fn percent(part: Duration, whole: Duration) -> u64 {
+    let (part, whole) = (part.as_millis(), whole.as_millis().max(1));
+    u64::try_from(part * 100 / whole).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of ten seconds.
+    fn tally(pages_out: u64, pages_in: u64, stored_faults: u64, stall_ms: u64) -> Tally {
+        let counts = RunCounts {
+            pages_out,
+            pages_in,
+            stored_faults,
+            stall_ns: stall_ms * 1_000_000,
+            staged_faults: 77,
+            first_touches: 88,
+        };
+        let whole = Duration::from_secs(10);
+        Tally { peak: 90 << 20, unfolded: 200 << 20, counts, whole, lived: whole }
     }
 
-    fn plus(&self, other: &Sums) -> Sums {
-        Sums {
-            pages_out: self.pages_out + other.pages_out,
-            pages_in: self.pages_in + other.pages_in,
-            faults: self.faults + other.faults,
-            stall_ns: self.stall_ns + other.stall_ns,
+    #[test]
+    fn the_line_has_what_it_took_and_what_that_cost() {
+        assert_eq!(
+            tally(7000, 6000, 500, 1500).line(88 << 20),
+            "90.0 MiB at most, with a limit of 88.0 MiB, instead of 200.0 MiB; 7000 pages left and \
+             6000 came back, by 500 faults; threads waited 1.5 of 10.0 s for room"
+        );
+        assert_eq!(
+            tally(1, 1, 1, 0).line(88 << 20),
+            "90.0 MiB at most, with a limit of 88.0 MiB, instead of 200.0 MiB; 1 page left and 1 \
+             came back, by 1 fault; threads waited 0.0 of 10.0 s for room"
+        );
+    }
+
+    #[test]
+    fn without_folding_the_line_is_short() {
+        let none = tally(0, 0, 0, 0);
+        let within = "90.0 MiB at most, within the limit of 96.0 MiB; nothing was folded";
+        assert_eq!(none.line(96 << 20), within);
+        let over = "90.0 MiB at most, over the limit of 64.0 MiB; nothing was folded";
+        assert_eq!(none.line(64 << 20), over, "a program that cannot fold");
+        assert_eq!(none.slow(), None);
+    }
+
+    #[test]
+    fn a_slow_run_says_why_and_what_would_do() {
+        assert_eq!(tally(7000, 6000, 49_999, 490).slow(), None);
+        let waits = tally(7000, 6000, 20, 3000).slow().expect("it waited");
+        assert_eq!(
+            waits,
+            "slow, because its memory in use did not fit: threads waited for room 30 % of the \
+             time, and 2 faults a second fetched pages from the store; with --limit 229M nothing \
+             would be folded"
+        );
+        let faults = tally(7000, 6000, 50_000, 0).slow().expect("it fetched");
+        assert!(faults.contains("waited for room 0 % of the time, and 5000 faults a"), "{faults}");
+        assert!(tally(1, 1, 10, 500).slow().expect("5 %").contains("and 1 fault a second"));
+    }
+
+    #[test]
+    fn a_limit_with_which_nothing_is_folded_is_more_than_the_most() {
+        for unfolded in [0, 1, 7 << 20, (7 << 20) + 1, 200 << 20, u64::MAX] {
+            let limit = Tally { unfolded, ..Tally::default() }.roomy();
+            assert!(limit / 8 * 7 >= unfolded || limit == u64::MAX, "{unfolded}: {limit}");
+            assert!(limit.is_multiple_of(MIB) || limit == u64::MAX);
         }
+    }
+
+    #[test]
+    fn time_is_that_of_all_processes_that_fold() {
+        let path = std::env::temp_dir().join(format!("ramfold-tally-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let board = Board::create(&path, 9000, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        let mut tally = Tally::default();
+        tally.add(&board, &Moment::of(&board), Duration::from_secs(1));
+        assert_eq!(tally.lived, Duration::from_secs(1), "a program that begins");
+        let slots = [10, 11].map(|pid| board.claim(pid).expect("free"));
+        slots[0].publish(500, 400, 100, 800);
+        slots[0].publish(300, 400, 100, 600);
+        slots[1].publish(250, 0, 0, 250);
+        tally.add(&board, &Moment::of(&board), Duration::from_secs(3));
+        assert_eq!((tally.lived, tally.whole), (Duration::from_secs(5), Duration::from_secs(3)));
+        assert_eq!((tally.peak, tally.unfolded), (550, 850), "both at once");
+        slots.iter().for_each(|slot| board.retire(slot));
+        let mut late = Tally::default();
+        late.add(&board, &Moment::of(&board), Duration::from_secs(4));
+        assert_eq!((late.peak, late.unfolded), (550, 850), "the board remembers");
+        late.counts.stall_ns = u64::MAX;
+        assert_eq!(late.waited(), late.lived, "it cannot be more");
     }
 }

@@ -1,86 +1,98 @@
-//! The processes of a run, by `/proc`: which of them have ended, and which do not fold.
+//! The processes of a run: which of them have ended, and which do not fold.
 //!
-//! A program that is statically linked, or that has other rights than its user, is loaded without
-//! the library. It runs unfolded, and what it takes is taken off the limit.
+//! ```text
+//!   has a place on the board     it folds, or says why it cannot
+//!      .. and is silent          it has executed a program without the library: its place is freed
+//!   has none for a while         the library is not in it; what it takes is taken off the limit
+//! ```
 //!
 //! Invariant: a program that does not fold is named once. Locks: none.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use inside::board::{Board, State};
+use inside::board::{Board, SLOTS, Slot, State};
 
+use super::moment::load;
+use super::process::{self, Process};
+use super::unfolded;
 use crate::line::output::complain;
 
-/// A process has so long to claim a slot.
+/// A process has so long to claim a slot, and to say something again.
 const PATIENCE: Duration = Duration::from_millis(300);
-const PAGE: u64 = 4096;
-const NOT_LOADED: &str = "the library was not loaded into it, as into programs that are statically \
-                          linked or have rights of their own; what it takes is taken off the limit";
 
 /// The processes of a run.
 pub(super) struct Tree {
     root: u32,
+    library: PathBuf,
     quiet: bool,
     /// When each process without a slot was first seen.
     seen: HashMap<u32, Instant>,
+    /// What each process with a slot last said, and when that was first seen.
+    said: HashMap<u32, (u64, Instant)>,
     named: HashSet<String>,
-    outside: u64,
-}
-
-/// A process as `/proc/PID/stat` and `statm` show it.
-struct Process {
-    pid: u32,
-    parent: u32,
-    name: String,
-    is_zombie: bool,
 }
 
 impl Tree {
-    pub(super) fn new(root: u32, quiet: bool) -> Tree {
-        Tree { root, quiet, seen: HashMap::new(), named: HashSet::new(), outside: 0 }
+    pub(super) fn new(root: u32, library: &Path, quiet: bool) -> Tree {
+        let (seen, said, named) = Default::default();
+        Tree { root, library: library.to_owned(), quiet, seen, said, named }
     }
 
-    /// Bytes of processes that do not fold, at the last look.
-    pub(super) fn outside(&self) -> u64 {
-        self.outside
-    }
-
-    /// Looks at all processes, and tells the board.
+    /// Looks at all processes, frees places on the board, and says there what the rest takes.
     pub(super) fn look(&mut self, board: &Board) {
-        let all = processes();
-        let slots: HashMap<u32, State> = board
-            .slots()
-            .iter()
-            .map(|slot| (slot.owner.pid() as u32, slot.state()))
-            .filter(|&(pid, _)| pid != 0)
-            .collect();
-        let ours = descendants(self.root, &slots, &all);
-        self.seen.retain(|pid, _| ours.contains(pid));
+        retire_ended(board);
+        let all = process::all();
+        let ours = members(board, Some(self.root), &all);
+        self.seen.retain(|pid, _| ours.iter().any(|(process, _)| process.pid == *pid));
+        self.said.retain(|pid, _| ours.iter().any(|(process, _)| process.pid == *pid));
         let mut outside = 0;
-        for process in all.iter().filter(|process| ours.contains(&process.pid)) {
-            match slots.get(&process.pid) {
-                _ if process.is_zombie => continue,
+        for (process, slot) in ours {
+            let slot = slot.filter(|slot| !self.has_left(board, slot));
+            outside += match slot.map(Slot::state) {
                 Some(State::Unfolded(errno)) => {
-                    let why = std::io::Error::from_raw_os_error(*errno);
-                    self.name(process, &format!("the system refuses what that needs: {why}"));
-                    continue;
+                    self.name(process, &unfolded::refused(errno));
+                    0
                 }
-                Some(_) => continue,
-                None => {}
-            }
-            let since = *self.seen.entry(process.pid).or_insert_with(Instant::now);
-            if since.elapsed() > PATIENCE {
-                outside += anonymous(process.pid);
-                self.name(process, NOT_LOADED);
-            }
+                Some(State::Watching | State::Folding) => 0,
+                None => self.without(board, process),
+            };
         }
-        self.outside = outside;
         // relaxed: a figure.
         board.head().outside.store(outside, Ordering::Relaxed);
+    }
+
+    /// Whether the process of a slot has executed a program without the library. Then the slot is
+    /// freed. A process that is stopped is silent too, but our threads are in it.
+    fn has_left(&mut self, board: &Board, slot: &Slot) -> bool {
+        let (pid, looks) = (slot.owner.pid() as u32, load(&slot.looks));
+        let said = self.said.entry(pid).or_insert_with(|| (looks, Instant::now()));
+        if said.0 != looks {
+            *said = (looks, Instant::now());
+        }
+        let silent = said.1.elapsed() > PATIENCE && !process::has_pager(pid);
+        // It may have executed a program with the library since.
+        let left = silent && load(&slot.looks) == looks;
+        if left {
+            board.retire(slot);
+        }
+        left
+    }
+
+    /// What a process without a slot takes, once it has had time to claim one.
+    fn without(&mut self, board: &Board, process: &Process) -> u64 {
+        let pid = process.pid;
+        let since = *self.seen.entry(pid).or_insert_with(Instant::now);
+        if since.elapsed() <= PATIENCE {
+            return 0;
+        }
+        if !self.named.contains(&process.name) {
+            let why = unfolded::not_loaded(pid, &self.library, is_full(board));
+            self.name(process, &format!("{why}; what it takes is taken off the limit"));
+        }
+        process::anonymous(pid)
     }
 
     fn name(&mut self, process: &Process, why: &str) {
@@ -91,70 +103,28 @@ impl Tree {
     }
 }
 
-/// The processes under `root`, and under each process that has a slot: these may have lost their
-/// parents.
-fn descendants(root: u32, slots: &HashMap<u32, State>, all: &[Process]) -> HashSet<u32> {
-    let mut ours: HashSet<u32> = slots.keys().copied().chain([root]).collect();
-    loop {
-        let before = ours.len();
-        let children = all.iter().filter(|process| ours.contains(&process.parent));
-        let children: Vec<u32> = children.map(|process| process.pid).collect();
-        ours.extend(children);
-        if ours.len() == before {
-            return ours;
-        }
-    }
+/// Frees the slots of processes that have ended.
+fn retire_ended(board: &Board) {
+    let taken = board.slots().iter().filter(|slot| slot.owner.pid() != 0);
+    let ended = taken.filter(|slot| process::has_ended(slot.owner.pid() as u32));
+    ended.for_each(|slot| board.retire(slot));
 }
 
-fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(process).collect()
+/// Whether no slot is free.
+pub(crate) fn is_full(board: &Board) -> bool {
+    board.processes() == SLOTS
 }
 
-fn process(pid: u32) -> Option<Process> {
-    stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The name is in parentheses, and may have some itself.
-fn stat(pid: u32, text: &str) -> Option<Process> {
-    let (start, end) = (text.find('(')?, text.rfind(')')?);
-    let mut fields = text.get(end + 1..)?.split_ascii_whitespace();
-    let is_zombie = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, name: text.get(start + 1..end)?.to_owned(), is_zombie })
-}
-
-/// Bytes of anonymous memory of a process; 0 if it has ended.
-fn anonymous(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let mut numbers = text.split_ascii_whitespace().filter_map(|number| number.parse::<u64>().ok());
-    let (_, resident, shared) = (numbers.next(), numbers.next(), numbers.next());
-    resident.unwrap_or(0).saturating_sub(shared.unwrap_or(0)) * PAGE
-}
-
-/// Whether a process has ended, or is about to.
-pub(super) fn has_ended(pid: u32) -> bool {
-    !Path::new(&format!("/proc/{pid}")).exists() || process(pid).is_none_or(|it| it.is_zombie)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_may_look_like_anything() {
-        let process = stat(7, "7 (a) (b) Z 3 7 7 0").expect("a process");
-        assert_eq!((process.name.as_str(), process.parent), ("a) (b", 3));
-        assert!(process.is_zombie);
-        assert!(stat(7, "7 (a").is_none());
-    }
-
-    #[test]
-    fn a_tree_has_children_of_children_and_orphans_that_fold() {
-        let process = |pid, parent| Process { pid, parent, name: String::new(), is_zombie: false };
-        let all = [process(5, 1), process(6, 5), process(7, 6), process(8, 1), process(9, 8)];
-        let slots = HashMap::from([(8, State::Watching)]);
-        assert_eq!(descendants(5, &slots, &all), HashSet::from([5, 6, 7, 8, 9]));
-    }
+/// The processes from `root` on, and from each process on that has a slot, because these may have
+/// lost their parents. `all` are those of the machine.
+pub(crate) fn members<'a>(
+    board: &'a Board,
+    root: Option<u32>,
+    all: &'a [Process],
+) -> Vec<(&'a Process, Option<&'a Slot>)> {
+    let taken = board.slots().iter().filter(|slot| slot.owner.pid() != 0);
+    let slots: HashMap<u32, &Slot> = taken.map(|slot| (slot.owner.pid() as u32, slot)).collect();
+    let ours = process::descendants(slots.keys().copied().chain(root), all);
+    let living = all.iter().filter(|process| !process.is_zombie && ours.contains(&process.pid));
+    living.map(|process| (process, slots.get(&process.pid).copied())).collect()
 }

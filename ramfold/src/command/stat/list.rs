@@ -1,4 +1,4 @@
-//! The running servers of this user, one line each.
+//! The running servers of this user, one line each, and the runs of `ramfold run`.
 //!
 //! Invariant: a server that does not answer delays the list by at most `PATIENCE`. Locks: none.
 
@@ -12,21 +12,25 @@ use crate::line::args;
 use crate::line::output::{complain, one_line, print, print_json};
 use crate::line::size::human;
 
-/// Prints the table, or the devices as an array.
+use super::{run_table, runs};
+
+/// Prints the tables, or the devices and then the runs as an array.
 pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
     for name in control::clear_killed() {
         complain(&format!("{name} was killed; what it stored is gone, and so is its socket now"));
     }
     let servers = control::list();
     let (rows, silent) = rows(&servers);
+    let runs = runs::list();
     if args.json {
         let stats = rows.into_iter().map(|mut row| {
             reduce(&mut row.stat);
             row.stat
         });
+        let stats = stats.chain(runs.iter().map(runs::Run::json));
         print_json(&Value::Array(stats.collect()), args.watch.is_some())?;
-    } else if !rows.is_empty() || silent.is_empty() {
-        print(&table(&rows, servers.len()))?;
+    } else {
+        print(&tables(&rows, servers.len(), !silent.is_empty(), &runs))?;
     }
     if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
 }
@@ -77,13 +81,22 @@ fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
     (rows, silent)
 }
 
+/// A table for each kind of which there is one.
+fn tables(rows: &[Row], servers: usize, is_silent: bool, runs: &[runs::Run]) -> String {
+    let nothing = rows.is_empty() && (is_silent || servers == 0 && !runs.is_empty());
+    let of_servers = (!nothing).then(|| table(rows, servers));
+    let of_runs = (!runs.is_empty()).then(|| run_table::list(runs));
+    let tables: Vec<String> = of_servers.into_iter().chain(of_runs).collect();
+    tables.join("\n")
+}
+
 fn table(rows: &[Row], servers: usize) -> String {
     if rows.is_empty() && servers > 0 {
         return "No device has a size yet\n".to_owned();
     }
     if rows.is_empty() {
-        return "No server of this user runs; one of another user, started with --unix PATH, \
-                answers root to: ramfold stat PATH\n"
+        return "No server and no run of this user goes on; a server of another user, started \
+                with --unix PATH, answers root to: ramfold stat PATH\n"
             .to_owned();
     }
     let header = ["NAME", "PID", "SIZE", "STORED", "HELD", "LIMIT", "RATIO", "ADDRESS"];
@@ -134,6 +147,20 @@ mod tests {
         for word in ["zram0", "77", "1.0 GiB", "3.0 MiB", "none", "3.00", "socket=/s"] {
             assert!(last.contains(word), "{word}: {text}");
         }
+    }
+
+    #[test]
+    fn each_kind_has_a_table_if_there_is_one_of_it() {
+        let row = || Row { name: "zram0".into(), stat: json!({"server": {"pid": 77}}) };
+        let run = || run_table::example(&["sort"]);
+        let kinds = |text: String| [text.contains("SIZE"), text.contains("PROCS")];
+        assert_eq!(kinds(tables(&[row()], 1, false, &[])), [true, false]);
+        assert_eq!(kinds(tables(&[], 0, false, &[run()])), [false, true]);
+        let both = tables(&[row()], 1, true, &[run()]);
+        assert!(both.contains("\n\n") && kinds(both.clone()) == [true, true], "{both}");
+        assert_eq!(tables(&[], 1, true, &[]), "", "the server is told of elsewhere");
+        assert!(tables(&[], 1, false, &[run()]).contains("No device"));
+        assert!(!tables(&[], 0, false, &[run()]).contains("No "));
     }
 
     #[test]
