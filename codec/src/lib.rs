@@ -50,7 +50,9 @@ mod codecs;
 pub mod same;
 mod terms;
 
-pub use codecs::{Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TrainError, train};
+pub use codecs::{
+    Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TrainError, train, train_samples,
+};
 pub use terms::{
     Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UnknownAlgorithm,
 };

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
+//!     | `- SpanAddress   instead of that half: where the bytes are, for other languages
 //!     `-- FaultPath      one way for many spans --> Uffd: requests of a userfaultfd
 //!                                               `-> Protection: mprotect and /proc/self/mem
 //!   transfer             repeats a request that the system stopped in the middle
@@ -11,6 +12,7 @@
 //! Invariants: S1 and S2 of [`Span`]. The room above, [`fault`](crate::fault), serves the faults.
 //! Lock: none.
 
+mod address;
 mod error;
 mod fault_path;
 mod home;
@@ -19,11 +21,12 @@ mod span;
 mod transfer;
 mod uffd;
 
+pub use address::SpanAddress;
 pub(crate) use error::Signal;
 pub use error::{FaultError, FaultMode};
 pub use fault_path::FaultPath;
 pub(crate) use fault_path::Way;
-pub(crate) use home::Home;
+pub use home::Home;
 pub use span::{GONE, SEGMENT_PAGES, Span, SpanMemory};
 pub(crate) use transfer::transfer;
 pub use transfer::{Stop, Transfer};

@@ -7,6 +7,7 @@
 //!   zsmalloc, stores    Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   all crates above    Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
+//!   capi                Home                            a page that is empty in a forked child
 //!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
 //!   serve               peer_process                    the kernel names the peer of a socket
@@ -50,7 +51,8 @@ pub mod sync;
 
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use folding::{
-    FaultError, FaultMode, FaultPath, GONE, SEGMENT_PAGES, Span, SpanMemory, Stop, Transfer,
+    FaultError, FaultMode, FaultPath, GONE, Home, SEGMENT_PAGES, Span, SpanAddress, SpanMemory,
+    Stop, Transfer,
 };
 pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank, unmodelled};
 pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};

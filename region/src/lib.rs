@@ -60,12 +60,13 @@ mod way_in;
 mod way_out;
 
 pub use face::{
-    IntoIter, Pinned, PinnedMut, PushError, Region, RegionControl, RegionVec, Teardown,
+    Field, IntoIter, Pinned, PinnedMut, Plot, PushError, RawRegion, Region, RegionControl,
+    RegionVec, Teardown,
 };
 pub use host::{FaultError, FaultMode};
 pub use terms::{
-    FaultCosts, LIMIT_MIN, PageOut, PagerConfig, Quads, Refusal, RegionConfig, RegionError,
-    RegionStats, StoreConfig,
+    FaultCosts, LIMIT_MIN, PageOut, PagerConfig, PlotStats, Quads, Refusal, RegionConfig,
+    RegionError, RegionStats, StoreConfig,
 };
 pub use upkeep::Pager;
 pub use zram::{Algorithm, Codec, Memory, MemoryConfig};

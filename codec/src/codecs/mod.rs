@@ -21,4 +21,4 @@ mod train;
 pub use page_codec::{Codec, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
-pub use train::{DICTIONARY_LEN_MIN, TrainError, train};
+pub use train::{DICTIONARY_LEN_MIN, TrainError, train, train_samples};

@@ -25,6 +25,8 @@ pub enum TrainError {
     NothingCommon,
     /// There is no memory for the dictionary.
     NoMemory,
+    /// The lengths of the samples do not add up to their bytes.
+    OtherLength,
 }
 
 impl fmt::Display for TrainError {
@@ -33,6 +35,9 @@ impl fmt::Display for TrainError {
             Self::TooSmall => write!(f, "a dictionary has at least {DICTIONARY_LEN_MIN} bytes"),
             Self::NothingCommon => f.write_str("too few pages, or they have nothing in common"),
             Self::NoMemory => f.write_str("not enough memory for a dictionary"),
+            Self::OtherLength => {
+                f.write_str("the lengths of the samples are not those of the bytes")
+            }
         }
     }
 }
@@ -48,13 +53,40 @@ impl error::Error for TrainError {}
 ///
 /// [`TrainError`], if `len_max` is too small, the pages give no dictionary, or memory is short.
 pub fn train(pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
+    let lens: Vec<usize> = pages.chunks(PAGE_LEN_MAX).map(<[u8]>::len).collect();
+    train_samples(pages, &lens, len_max)
+}
+
+/// As [`train`], from samples of any length. They lie one after the other, and `lens` has the bytes
+/// of each.
+///
+/// # Errors
+///
+/// Those of [`train`], and [`TrainError::OtherLength`] if the lengths do not add up.
+///
+/// ```
+/// let sample = |number| format!("{{\"name\": {number}, \"age\": 7}}");
+/// let samples: Vec<String> = (0..2000).map(sample).collect();
+/// let lens: Vec<usize> = samples.iter().map(String::len).collect();
+/// let dictionary = ramfold_codec::train_samples(samples.concat().as_bytes(), &lens, 1024)?;
+/// assert!(dictionary.len() <= 1024);
+/// # Ok::<(), ramfold_codec::TrainError>(())
+/// ```
+pub fn train_samples(
+    samples: &[u8],
+    lens: &[usize],
+    len_max: usize,
+) -> Result<Vec<u8>, TrainError> {
     if len_max < DICTIONARY_LEN_MIN {
         return Err(TrainError::TooSmall);
     }
+    let total = lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
+    if total != Some(samples.len()) {
+        return Err(TrainError::OtherLength);
+    }
     let mut dictionary: Vec<u8> = Vec::new();
     dictionary.try_reserve_exact(len_max).map_err(|_| TrainError::NoMemory)?;
-    let lens: Vec<usize> = pages.chunks(PAGE_LEN_MAX).map(<[u8]>::len).collect();
-    let trained = zstd_safe::train_from_buffer(&mut dictionary, pages, &lens);
+    let trained = zstd_safe::train_from_buffer(&mut dictionary, samples, lens);
     trained.map_err(|_| TrainError::NothingCommon)?;
     Ok(dictionary)
 }

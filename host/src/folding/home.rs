@@ -16,11 +16,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A byte that is 1 in the process that made it, or that settled in it, and 0 in a child of that
 /// one.
 #[derive(Debug)]
-pub(crate) struct Home(Mapping);
+pub struct Home(Mapping);
 
 impl Home {
     /// A home of this process.
-    pub(crate) fn new() -> Result<Home, FaultError> {
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a page, or to empty it for children (before Linux 4.14).
+    pub fn new() -> Result<Home, FaultError> {
         let home = Home(Mapping::reserve(1, Access::Open, Core::LeftOut)?);
         let refused = |source| FaultError::Refused { request: "MADV_WIPEONFORK", source };
         home.0.wipe_on_fork().map_err(refused)?;
@@ -29,14 +33,14 @@ impl Home {
     }
 
     /// Makes it a home of this process too.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         // Release pairs with the Acquire in `is_here`: a thread that finds itself at home finds
         // what was done for that.
         self.byte().store(1, Ordering::Release);
     }
 
     /// Whether this process made it or has settled in it. May be called in a signal handler.
-    pub(crate) fn is_here(&self) -> bool {
+    pub fn is_here(&self) -> bool {
         // Pairs with the Release in `settle`.
         self.byte().load(Ordering::Acquire) == 1
     }

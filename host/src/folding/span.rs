@@ -54,7 +54,7 @@ const PAGEMAP_BYTES: usize = 8;
 /// if the span has no such pages: a broken caller.
 #[derive(Debug)]
 pub struct Span {
-    mapping: Mapping,
+    pub(super) mapping: Mapping,
     pub(crate) path: Arc<FaultPath>,
 }
 

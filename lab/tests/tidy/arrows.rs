@@ -12,6 +12,7 @@
 //!                 host   buddy
 //!
 //!   host: also for zram, zswap, region, disk and serve, which start threads there
+//!   capi: a face for C, over host, codec, zsmalloc and region
 //!   zswap stands beside zram and has the same arrows; region stands on zram and zswap, and inside
 //!   on zram
 //! ```
@@ -35,7 +36,7 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 13] = [
+const TABLE: [(&str, Arrows); 14] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
@@ -46,6 +47,7 @@ const TABLE: [(&str, Arrows); 13] = [
     ("region", Arrows::To(&["host", "zram", "zswap"])),
     ("inside", Arrows::To(&["host", "zram"])),
     ("serve", Arrows::To(&["host", "disk", "zram"])),
+    ("capi", Arrows::To(&["host", "codec", "zsmalloc", "region"])),
     (
         "face",
         Arrows::To(&["buddy", "codec", "disk", "zsmalloc", "zram", "zswap", "region", "serve"]),
@@ -55,7 +57,7 @@ const TABLE: [(&str, Arrows); 13] = [
 ];
 
 /// Nothing depends on these.
-const TOP: [&str; 3] = ["face", "ramfold", "lab"];
+const TOP: [&str; 4] = ["capi", "face", "ramfold", "lab"];
 
 /// Crates built from the standard library alone; in models another one stands in for it.
 const STD_ONLY: [&str; 1] = ["buddy"];

@@ -1,6 +1,7 @@
 //! Bytes that stay in memory while they are lent.
 //!
-//! Invariant: a group's `pins` is the number of values of this file that pin a page of it.
+//! Invariant: a group's `pins` is the number of values of this file that pin a page of it, and of
+//! pins of a `RawRegion` that do.
 
 use crate::places::Chunks;
 use crate::state::Folded;
@@ -15,7 +16,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
     /// Counts a pin in each group of `pages`, and brings all of them to memory.
-    fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
+    pub(super) fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let groups = Chunks::groups_of(pages);
         for index in groups.clone() {
@@ -39,7 +40,7 @@ impl Folded {
     }
 
     /// Takes a pin off each of `groups`.
-    fn unpin(&self, groups: Range<usize>) {
+    pub(super) fn unpin(&self, groups: Range<usize>) {
         for index in groups {
             self.chunks.get_or_add(index).lock().unpin();
         }

@@ -3,15 +3,15 @@
 //! Invariant: the bytes are what was last written to them, whatever was paged out meanwhile.
 
 use super::control::RegionControl;
-use super::ending::{Ending, Teardown};
+use super::ending::Teardown;
+use super::life::{Life, limit_pages};
 use super::pinned::{Pinned, PinnedMut};
-use crate::resources::Store;
 use crate::state::Folded;
-use crate::terms::{LIMIT_MIN, PageRange, RegionConfig, RegionError, RegionStats};
+use crate::terms::{PageRange, RegionConfig, RegionError, RegionStats};
 use crate::upkeep::Pager;
 use bytemuck::Pod;
-use host::fault::{begin_call, is_blocked};
-use host::{FaultError, FaultMode, PAGE_SIZE, Span, SpanMemory};
+use host::fault::begin_call;
+use host::{Span, SpanMemory};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ use std::sync::Arc;
 /// `docs/region.md` has a table of the results.
 ///
 /// [disk]: zswap::ZswapConfig
+/// [`FaultError::Inherited`]: crate::FaultError::Inherited
 ///
 /// A forked child has the region with protection only, copy on write, and may read, write and pin
 /// it. With a userfaultfd it does not have it, and touching it there is a segmentation fault. In
@@ -73,10 +74,8 @@ use std::sync::Arc;
 pub struct Region {
     memory: SpanMemory,
     pub(crate) folded: Arc<Folded>,
-    pager: Arc<Pager>,
-    teardown: Teardown,
-    /// It is dropped last.
-    ending: Ending,
+    /// It is dropped last, because it waits for all other owners of the folding half.
+    life: Life,
 }
 
 impl Region {
@@ -90,39 +89,10 @@ impl Region {
         bytes: usize,
         config: &RegionConfig,
     ) -> Result<Region, RegionError> {
-        if bytes == 0 {
-            return Err(RegionError::Empty);
-        }
-        let mode = pager.fault_mode();
-        if mode != FaultMode::Thread && is_blocked(mode) {
-            return Err(RegionError::SignalBlocked { mode });
-        }
-        let limit = config.resident_limit.map(limit_pages).transpose()?;
-        let pages = bytes.div_ceil(PAGE_SIZE);
+        let pages = Life::pages(pager, bytes)?;
         let (span, memory) = Span::reserve(&pager.shared.path, pages)?;
-        let store = Store::new(pager.memory(), pages, config)?;
-        if store.has_disk() {
-            pager.shared.prepare_reads(store.reads_in_handler())?;
-        }
-        let folded = Folded::new(&pager.shared, span, store, config.quads);
-        match folded.watch() {
-            Err(RegionError::Fault(FaultError::TooManyRegions { .. })) => {
-                // Dropped regions keep their places in the table until the worker has handled them.
-                pager.memory().flush_deferred();
-                folded.watch()?;
-            }
-            watched => watched?,
-        }
-        let region = Region {
-            memory,
-            folded,
-            pager: Arc::clone(pager),
-            teardown: Teardown::default(),
-            ending: Ending::of(pager.memory()),
-        };
-        region.folded.limit_to(limit)?;
-        pager.shared.add(&region.folded);
-        Ok(region)
+        let life = Life::begin(pager, span, config)?;
+        Ok(Region { memory, folded: life.folded(), life })
     }
 
     /// Bytes, a multiple of 4096. Bytes that were given back count too.
@@ -207,16 +177,8 @@ impl Region {
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let pages = self.mapped(range)?;
-        self.folded.alone(|| {
-            // This comes first, so that a late message does not bring back what is forgotten next.
-            self.folded.mark_gone(&pages, true);
-            let discarded = self.memory.discard(pages.clone());
-            if discarded.is_ok() {
-                self.folded.forget(&pages);
-            }
-            self.folded.mark_gone(&pages, false);
-            Ok(discarded?)
-        })?
+        let Region { memory, folded, .. } = self;
+        folded.discard(&pages, || Ok(memory.discard(pages.clone())?))
     }
 
     /// Gives a range back (`munmap`). It is no longer memory afterwards. Bounds are multiples of
@@ -275,7 +237,7 @@ impl Region {
 
     /// Ends the region. With [`Teardown::Range`] this returns in microseconds, whatever the size.
     pub fn teardown(mut self, teardown: Teardown) {
-        self.teardown = teardown;
+        self.life.teardown = teardown;
     }
 
     /// As [`Region::pin`], for a range that was checked, with elements of any type.
@@ -317,32 +279,8 @@ impl Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        if self.pager.shared.path.expect_own().is_err() {
-            // What ends a region are threads that a forked child does not have. Its copy stays
-            // until the child ends.
-            std::mem::forget((Arc::clone(&self.folded), Arc::clone(&self.pager)));
-            return;
-        }
-        let _call = begin_call();
-        self.pager.shared.remove(&self.folded);
-        self.folded.close();
-        let bytes = self.folded.store.frame_bytes();
-        self.folded.store.leave(self.teardown == Teardown::Range);
-        self.ending.begin(&self.folded, self.teardown, bytes);
-    }
-}
-
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Region").field("range", &self.folded.span.range()).finish_non_exhaustive()
     }
-}
-
-fn limit_pages(bytes: usize) -> Result<u64, RegionError> {
-    if bytes < LIMIT_MIN {
-        return Err(RegionError::LimitTooSmall { bytes, min: LIMIT_MIN });
-    }
-    Ok((bytes / PAGE_SIZE) as u64)
 }

@@ -27,9 +27,10 @@ use super::probe::Probe;
 use crate::neighbours::Around;
 use crate::places::{Chunks, Queue};
 use crate::resources::{Count, Counters, Gate, Gates, Shared, Store};
-use crate::terms::{Quads, RegionError, RegionStats};
+use crate::terms::{PlotStats, Quads, RegionError, RegionStats};
 use host::fault::Watch;
 use host::{Lock, PAGE_SIZE, Rank, Span};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -146,6 +147,21 @@ impl Folded {
     /// Pages in memory and in staging.
     pub(crate) fn held(&self) -> u64 {
         self.counters.read(Count::Resident) + self.counters.read(Count::Staged)
+    }
+
+    /// Where the pages of whole groups are.
+    pub(crate) fn places_of(&self, pages: &Range<usize>) -> PlotStats {
+        let mut places = PlotStats { pages: pages.len() as u64, ..PlotStats::default() };
+        for index in Chunks::groups_of(pages) {
+            let Some(group) = self.lock_known(index) else {
+                places.unregistered_pages += self.chunks.pages_of(index).len() as u64;
+                continue;
+            };
+            places.resident_pages += u64::from(group.resident().count_ones());
+            places.staged_pages += u64::from(group.staged().count_ones());
+            places.stored_pages += u64::from(group.stored().count_ones());
+        }
+        places
     }
 
     pub(crate) fn stats(&self) -> RegionStats {

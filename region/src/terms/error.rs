@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup,
-//!    UnknownLength, TooManyMappings
+//!    UnknownLength, TooManyMappings, NotPinned, Pinned, FieldFull
 //!                                             the caller asked for what cannot be
 //!    SignalBlocked                            the thread could not touch the region
 //!    Gone                                     the region was dropped
@@ -72,6 +72,25 @@ pub enum RegionError {
     OtherMemory,
     /// The group belongs to another cache.
     OtherGroup,
+    /// The range is not pinned, or was pinned with other bounds.
+    NotPinned {
+        /// First byte asked for.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+    },
+    /// Part of the range is pinned, so its content may be in use.
+    Pinned {
+        /// First byte asked for.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+    },
+    /// No part of the field that is long enough is free.
+    FieldFull {
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// The iterator for a vector does not say how many elements it gives at most.
     UnknownLength,
     /// The regions of the pager have made all the mappings that they may make.
@@ -126,6 +145,15 @@ impl fmt::Display for RegionError {
                 f.write_str("the cache's memory is another one than the pager's")
             }
             RegionError::OtherGroup => f.write_str("the group is another cache's"),
+            RegionError::NotPinned { start, end } => {
+                write!(f, "the bytes {start}..{end} were not pinned, or not as one range")
+            }
+            RegionError::Pinned { start, end } => {
+                write!(f, "part of the bytes {start}..{end} is pinned: unpin it first")
+            }
+            RegionError::FieldFull { bytes } => {
+                write!(f, "the field has no {bytes} bytes in a row free: make it longer")
+            }
             RegionError::UnknownLength => f.write_str(
                 "the iterator does not say how many elements it has at most: make a vector with \
                  room for them, and extend it",

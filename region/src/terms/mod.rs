@@ -23,4 +23,4 @@ pub use outcome::{PageOut, Refusal};
 pub(crate) use range::PageRange;
 pub use sizes::LIMIT_MIN;
 pub(crate) use sizes::{AROUND_PAGES, CHUNK_GROUPS, GROUP_PAGES};
-pub use stats::RegionStats;
+pub use stats::{PlotStats, RegionStats};

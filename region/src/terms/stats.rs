@@ -68,6 +68,21 @@ pub struct RegionStats {
     pub stall_ns: u64,
 }
 
+/// Where the pages of a [`Plot`](crate::Plot) are. Pages are 4096 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PlotStats {
+    /// Pages of the plot.
+    pub pages: u64,
+    /// Pages in memory that are in registered chunks.
+    pub resident_pages: u64,
+    /// Pages in staging: out of the region, not yet compressed.
+    pub staged_pages: u64,
+    /// Pages in the store.
+    pub stored_pages: u64,
+    /// Pages of chunks from which nothing was ever paged out.
+    pub unregistered_pages: u64,
+}
+
 impl RegionStats {
     /// Faults on pages that had been paged out.
     pub fn refaults(&self) -> u64 {

@@ -9,10 +9,29 @@
 use crate::places::{Chunks, Group, bits, runs};
 use crate::resources::Count;
 use crate::state::Folded;
-use crate::terms::GROUP_PAGES;
+use crate::terms::{GROUP_PAGES, RegionError};
 use std::ops::Range;
 
 impl Folded {
+    /// Forgets the content of `pages`, which `discard` discards in memory. If that fails, nothing
+    /// has changed.
+    pub(crate) fn discard(
+        &self,
+        pages: &Range<usize>,
+        discard: impl FnOnce() -> Result<(), RegionError>,
+    ) -> Result<(), RegionError> {
+        self.alone(|| {
+            // This comes first, so that a late message does not bring back what is forgotten next.
+            self.mark_gone(pages, true);
+            let discarded = discard();
+            if discarded.is_ok() {
+                self.forget(pages);
+            }
+            self.mark_gone(pages, false);
+            discarded
+        })?
+    }
+
     /// The content of `pages` is gone from memory. This drops it from staging and the store too.
     /// The caller has marked the pages as gone. Otherwise a late message about a page would bring
     /// it back, although no client waits for it any more.

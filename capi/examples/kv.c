@@ -1,0 +1,244 @@
+/*
+ * A key-value server on a Unix socket, whose values are in a pool.
+ *
+ *     cc -o kv kv.c $(pkg-config --cflags --libs ramfold) -lpthread
+ *     ./kv /tmp/kv.sock 256          at most 256 MiB of memory for values
+ *
+ *     SET key size\n<size bytes>     OK\n          or  ERROR words\n
+ *     GET key\n                      VALUE size\n<size bytes>  or  NONE\n
+ *     DELETE key\n                   OK\n          or  NONE\n
+ *     STATS\n                        STATS values bytes memory\n
+ *     STOP\n                         OK\n, and the server ends
+ *
+ * The pool has the values, compressed. The table below has the keys, each with the 8 bytes that
+ * name its value. One lock guards the table; the pool needs none. So a value is read without the
+ * lock, and may be deleted meanwhile. The pool notices that, and the key is looked up again.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <ramfold.h>
+
+enum { BUCKETS = 65536, KEY_MAX = 250 };
+
+struct entry {
+    struct entry *next;
+    uint64_t value;
+    char key[];
+};
+
+static struct entry *table[BUCKETS];
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static ramfold_pool *pool;
+static const char *socket_path;
+
+static struct entry **bucket_of(const char *key)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *key; key++)
+        hash = (hash ^ (unsigned char)*key) * 1099511628211u;
+    return &table[hash % BUCKETS];
+}
+
+/* The link to the entry of a key, or to the end of its bucket. The lock is held. */
+static struct entry **find(const char *key)
+{
+    struct entry **link = bucket_of(key);
+    while (*link && strcmp((*link)->key, key) != 0)
+        link = &(*link)->next;
+    return link;
+}
+
+static uint64_t value_of(const char *key)
+{
+    pthread_mutex_lock(&table_lock);
+    struct entry *entry = *find(key);
+    uint64_t value = entry ? entry->value : 0;
+    pthread_mutex_unlock(&table_lock);
+    return value;
+}
+
+/* Makes `value` the key's, 0 for none. Returns the value that it had, or `value` without memory. */
+static uint64_t exchange(const char *key, uint64_t value)
+{
+    uint64_t old = 0;
+    pthread_mutex_lock(&table_lock);
+    struct entry **link = find(key), *entry = *link;
+    if (entry) {
+        old = entry->value;
+        entry->value = value;
+    } else if (value) {
+        size_t size = strlen(key) + 1;
+        entry = malloc(sizeof *entry + size);
+        if (entry) {
+            *entry = (struct entry){NULL, value};
+            memcpy(entry->key, key, size);
+            *link = entry;
+        } else {
+            old = value;
+        }
+    }
+    if (entry && !value) {
+        *link = entry->next;
+        free(entry);
+    }
+    pthread_mutex_unlock(&table_lock);
+    return old;
+}
+
+static void answer_error(FILE *client)
+{
+    char words[512];
+    ramfold_last_message(words, sizeof words);
+    fprintf(client, "ERROR %s\n", words);
+}
+
+static void set(FILE *client, const char *key, char *bytes, size_t size)
+{
+    uint64_t value, old;
+    if (ramfold_pool_put(pool, bytes, size, &value) != RAMFOLD_OK) {
+        answer_error(client);
+        return;
+    }
+    old = exchange(key, value);
+    if (old)
+        ramfold_pool_delete(pool, old);
+    fputs(old == value ? "ERROR out of memory\n" : "OK\n", client);
+}
+
+static void get(FILE *client, const char *key, char *buffer)
+{
+    int status;
+    uint64_t value;
+    size_t size;
+    do {
+        value = value_of(key);
+        size = RAMFOLD_VALUE_MAX;
+        status = value ? ramfold_pool_get(pool, value, buffer, &size) : RAMFOLD_OK;
+    } while (status == RAMFOLD_ERROR_NO_VALUE);
+    if (status != RAMFOLD_OK) {
+        answer_error(client);
+    } else if (!value) {
+        fprintf(client, "NONE\n");
+    } else {
+        fprintf(client, "VALUE %zu\n", size);
+        fwrite(buffer, 1, size, client);
+    }
+}
+
+static void stats(FILE *client)
+{
+    ramfold_pool_stats found = {0};
+    found.size = sizeof found;
+    ramfold_pool_get_stats(pool, &found);
+    fprintf(client, "STATS %llu %llu %llu\n", (unsigned long long)found.values,
+            (unsigned long long)found.value_bytes, (unsigned long long)found.resident_bytes);
+}
+
+static void stop(FILE *client)
+{
+    fprintf(client, "OK\n");
+    fflush(client);
+    unlink(socket_path);
+    exit(ramfold_pool_free(pool) == RAMFOLD_OK ? 0 : 1);
+}
+
+/* A connection. What is read and what is written have a stream each, as sockets need it. */
+struct connection {
+    FILE *in, *out;
+};
+
+/* Answers one request. Returns 0 if the connection cannot go on. */
+static int serve(struct connection *client, const char *line, char *buffer)
+{
+    char key[KEY_MAX + 1];
+    size_t size;
+    FILE *out = client->out;
+    if (sscanf(line, "SET %250s %zu", key, &size) == 2) {
+        if (size > RAMFOLD_VALUE_MAX || fread(buffer, 1, size, client->in) != size)
+            return 0;
+        set(out, key, buffer, size);
+    } else if (sscanf(line, "GET %250s", key) == 1) {
+        get(out, key, buffer);
+    } else if (sscanf(line, "DELETE %250s", key) == 1) {
+        uint64_t old = exchange(key, 0);
+        fputs(old && ramfold_pool_delete(pool, old) == RAMFOLD_OK ? "OK\n" : "NONE\n", out);
+    } else if (strcmp(line, "STATS\n") == 0) {
+        stats(out);
+    } else if (strcmp(line, "STOP\n") == 0) {
+        stop(out);
+    } else {
+        fputs("ERROR no such request\n", out);
+    }
+    return fflush(out) == 0;
+}
+
+static void *serve_client(void *argument)
+{
+    int descriptor = (int)(intptr_t)argument;
+    struct connection client = {fdopen(descriptor, "r"), fdopen(dup(descriptor), "w")};
+    char line[KEY_MAX + 40], *buffer = malloc(RAMFOLD_VALUE_MAX);
+    if (client.in && client.out && buffer)
+        while (fgets(line, sizeof line, client.in) && serve(&client, line, buffer))
+            ;
+    free(buffer);
+    if (client.out)
+        fclose(client.out);
+    if (client.in)
+        fclose(client.in);
+    return NULL;
+}
+
+static int make_pool(size_t mebibytes)
+{
+    ramfold_memory *memory;
+    ramfold_pool_config config = {0};
+    config.size = sizeof config;
+    config.codec = "lz4";
+    config.limit_bytes = (uint64_t)mebibytes << 20;
+    if (ramfold_memory_new(NULL, &memory) != RAMFOLD_OK)
+        return 0;
+    int status = ramfold_pool_new(memory, &config, &pool);
+    ramfold_memory_free(memory); /* the pool keeps it */
+    return status == RAMFOLD_OK;
+}
+
+int main(int count, char **words)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (count != 3 || strlen(words[1]) >= sizeof address.sun_path) {
+        fprintf(stderr, "usage: kv SOCKET MEBIBYTES\n");
+        return 2;
+    }
+    if (!make_pool(strtoul(words[2], NULL, 10))) {
+        answer_error(stderr);
+        return 1;
+    }
+    strcpy(address.sun_path, words[1]);
+    socket_path = words[1];
+    signal(SIGPIPE, SIG_IGN); /* a client that leaves is no reason to end */
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 16)) {
+        perror(words[1]);
+        return 1;
+    }
+    printf("listening on %s\n", words[1]);
+    fflush(stdout);
+    for (;;) {
+        pthread_t thread;
+        intptr_t connection = accept(listener, NULL, NULL);
+        if (connection < 0)
+            continue;
+        if (pthread_create(&thread, NULL, serve_client, (void *)connection) == 0)
+            pthread_detach(thread);
+        else
+            close((int)connection);
+    }
+}
