@@ -27,7 +27,7 @@ fn the_ram_disk_conforms() {
 
 #[test]
 fn the_ram_disk_conforms_at_odd_sizes() {
-    for size in [1, 511, 4095, 4097, 9 * 4096 + 513] {
+    for size in [0, 1, 511, 4095, 4097, 9 * 4096 + 513] {
         conformance::run_sized("RamDisk", size, &|size| Arc::new(ram(size)));
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! - noise: random bytes, before and after a good handshake;
 //! - damage: a good conversation with bytes changed, dropped, repeated or cut off;
-//! - twin: valid and invalid requests in random batches; each answer, with its error number, is
-//!   compared with what a `Vec<u8>` says it must be.
+//! - twin: valid and invalid requests in random batches, to plain memory and to a compressed
+//!   device; each answer, with its error number, is compared with what a `Vec<u8>` says it must be.
+//!   Between batches the device writes pages back and compacts.
 //!
 //! Invariants checked after every case: a new good client is served as if nothing had happened.
-//! Once the others are gone, no connection is listed and no buffer is held.
+//! Once the others are gone, no connection is listed and no buffer is held. A recount of the device
+//! finds nothing.
 //!
 //! `RAMFOLD_FUZZ_SECONDS` (5) is for all three together. `RAMFOLD_FUZZ_SEED` repeats a run. The
 //! control socket (see `nbd::control`) and several clients that write one range are not covered.
@@ -21,7 +23,7 @@ mod client;
 mod fixture;
 
 use client::*;
-use disk::{RamDisk, ReadOnly};
+use disk::{Disk, RamDisk, ReadOnly};
 use fixture::Fixture;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -29,8 +31,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use zram::{Memory, MemoryConfig, Selection, Zram, ZramConfig};
 
 const SIZE: u64 = (1 << 20) + 100;
+/// A multiple of a page, because a device has whole pages.
+const DEVICE_SIZE: u64 = 257 * 4096;
 
 /// A small generator of random numbers, Steele and others' SplitMix64.
 struct Random(u64);
@@ -199,8 +204,17 @@ fn any_request(random: &mut Random, size: u64) -> Ask {
     let len = if random.one_in(3) { random.below(most + 1) } else { most } as u32;
     let len = if kind == READ && random.one_in(30) { 33 << 20 } else { len };
     let (offset, len) = if kind == FLUSH && !random.one_in(9) { (0, 0) } else { (offset, len) };
-    let payload = if kind == WRITE { random.bytes(len as usize) } else { Vec::new() };
+    let payload = if kind == WRITE { content(random, len as usize) } else { Vec::new() };
     Ask { kind, flags, cookie: random.next(), offset, len, payload }
+}
+
+/// Bytes of a kind: noise, one that repeats, or noise in one of eight, which compresses.
+fn content(random: &mut Random, len: usize) -> Vec<u8> {
+    match random.below(3) {
+        0 => random.bytes(len),
+        1 => vec![random.next() as u8; len],
+        _ => (0..len).map(|at| if at % 8 == 0 { random.next() as u8 } else { 0x61 }).collect(),
+    }
 }
 
 /// What a disk in a vector would do.
@@ -270,32 +284,67 @@ impl Twin {
     }
 }
 
+/// Serves `disk`, and compares every answer with the twin's. `between` is called after each batch.
+fn compare(disk: Arc<dyn Disk>, random: &mut Random, between: impl Fn(&mut Random)) {
+    let structured = !random.one_in(3);
+    let bytes = vec![0; disk.size_bytes() as usize];
+    let mut twin = Twin { bytes, read_only: disk.read_only(), structured };
+    let fixture = Fixture::of(disk);
+    let mut client = fixture.open(structured);
+    for _ in 0..40 {
+        batch(&mut client, &mut twin, random);
+        between(random);
+    }
+    let all = client.read(0, twin.bytes.len() as u32).unwrap();
+    assert!(all == Answer::Data(twin.bytes), "the whole disk differs from the twin");
+    drop(client);
+    fixture.assert_well();
+}
+
+/// A compressed device with a backing disk.
+fn device() -> Zram {
+    let memory = Memory::new(MemoryConfig::for_disk(DEVICE_SIZE)).expect("address space");
+    let backing = RamDisk::new(DEVICE_SIZE).expect("a small disk");
+    let config = ZramConfig::new("zram0", DEVICE_SIZE);
+    Zram::new(memory, ZramConfig { backing: Some(Arc::new(backing)), ..config }).expect("a device")
+}
+
+/// Work of the device's owner: no client may notice.
+fn upkeep(zram: &Zram, random: &mut Random) {
+    let first = random.below(DEVICE_SIZE as usize / 4096) as u64;
+    let last = (first + 20).min(DEVICE_SIZE / 4096 - 1);
+    match random.below(4) {
+        0 => _ = zram.compact(),
+        1 => {
+            let pages = Selection::Pages(vec![first..=last]);
+            zram.write_back(&pages.into()).expect("the backing disk has room for every page");
+        }
+        _ => {}
+    }
+}
+
 #[test]
 fn every_answer_is_the_twins() {
-    run("twin", |random| {
-        let (read_only, structured) = (random.one_in(5), !random.one_in(3));
-        let ram = RamDisk::new(SIZE).unwrap();
-        let fixture = if read_only {
-            Fixture::of(Arc::new(ReadOnly::new(ram)))
-        } else {
-            Fixture::of(Arc::new(ram))
-        };
-        let mut twin = Twin { bytes: vec![0; SIZE as usize], read_only, structured };
-        let mut client = fixture.open(structured);
-        for _ in 0..40 {
-            batch(&mut client, &mut twin, random);
+    run("twin", |random| match random.below(5) {
+        0 => {
+            let ram = RamDisk::new(SIZE).expect("a small disk");
+            compare(Arc::new(ReadOnly::new(ram)), random, |_| ());
         }
-        let all = client.read(0, SIZE as u32).unwrap();
-        assert!(all == Answer::Data(twin.bytes), "the whole disk differs from the twin");
-        drop(client);
-        fixture.assert_well();
+        1 => compare(Arc::new(RamDisk::new(SIZE).expect("a small disk")), random, |_| ()),
+        _ => {
+            let zram = Arc::new(device());
+            compare(zram.clone(), random, |random| upkeep(&zram, random));
+            zram.check().expect("a recount finds nothing");
+            zram.check_backing().expect("what was written back is there");
+        }
     });
 }
 
 /// Sends several requests at once, then checks the answers. Payloads are bounded, so that all
 /// requests fit the socket while nobody reads.
 fn batch(client: &mut Client, twin: &mut Twin, random: &mut Random) {
-    let mut asks: Vec<Ask> = (0..1 + random.below(12)).map(|_| any_request(random, SIZE)).collect();
+    let size = twin.bytes.len() as u64;
+    let mut asks: Vec<Ask> = (0..1 + random.below(12)).map(|_| any_request(random, size)).collect();
     let mut budget = 100_000_i64;
     asks.retain(|ask| {
         budget -= ask.payload.len() as i64;

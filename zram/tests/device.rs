@@ -407,7 +407,7 @@ fn a_disk_of_100_gib_costs_nothing_until_it_is_written() {
 #[test]
 fn a_read_only_device_refuses_every_change() {
     let zram = device(ZramConfig { read_only: true, ..ZramConfig::new("zram0", MIB) });
-    assert!(zram.read_only());
+    disk::conformance::run_read_only("zram that is read-only", &zram);
     let results = [
         zram.write(0, &[1; PAGE]),
         zram.discard(0, 4096),

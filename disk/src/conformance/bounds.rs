@@ -62,7 +62,7 @@ pub(super) fn beyond_the_end(twin: &mut Twin) {
     let size = twin.size();
     let rows = [
         (size, 1),
-        (size - 1, 2),
+        (size.saturating_sub(1), 2),
         (0, size + 1),
         (size + 1, 0),
         (size + 4096, 4096),
@@ -88,7 +88,7 @@ pub(super) fn beyond_the_end(twin: &mut Twin) {
 pub(super) fn empty(twin: &mut Twin) {
     twin.fill();
     let size = twin.size();
-    for offset in [0, 1, size / 2, size - 1, size] {
+    for offset in [0, 1, size / 2, size.saturating_sub(1), size] {
         VERBS.into_iter().for_each(|verb| twin.apply(Op::new(verb, offset, 0)));
     }
     twin.verify();

@@ -12,11 +12,13 @@
 //! Invariants
 //! - Q1 a group is in `resident` exactly once while its `listed` is set.
 //! - Q2 pushing never allocates, because there is room for every group of the region.
+//!
+//! Lock: a leaf, which the region keeps around its queues.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The queues of one region. A leaf lock guards them.
+/// The queues of one region.
 #[derive(Debug)]
 pub(crate) struct Queue {
     resident: VecDeque<u32>,
@@ -82,5 +84,73 @@ impl Queue {
     /// Bytes of heap.
     pub(crate) fn heap_bytes(&self) -> u64 {
         ((self.resident.capacity() + self.staged.capacity()) * size_of::<u32>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GROUPS: u32 = 12;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u32),
+        Pop,
+        PushStaged(u32),
+        PopStaged,
+        Hasten(Range<usize>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (group, bound) = (0..GROUPS, 0..=GROUPS as usize);
+        prop_oneof![
+            6 => group.clone().prop_map(Step::Push),
+            3 => Just(Step::Pop),
+            2 => group.prop_map(Step::PushStaged),
+            2 => Just(Step::PopStaged),
+            1 => (bound.clone(), bound).prop_map(|(start, end)| Step::Hasten(start..end)),
+        ]
+    }
+
+    fn take_first(groups: &mut Vec<u32>) -> Option<u32> {
+        (!groups.is_empty()).then(|| groups.remove(0))
+    }
+
+    proptest! {
+        /// Compares with two vectors, from whose beginnings groups leave.
+        #[test]
+        fn groups_leave_in_the_order_in_which_they_came(
+            steps in prop::collection::vec(step(), 0..300),
+        ) {
+            let mut queue = Queue::with_room(GROUPS as usize);
+            let room = queue.resident.capacity();
+            let (mut resident, mut staged) = (Vec::new(), Vec::new());
+            for step in steps {
+                match step {
+                    // The region's `listed` keeps a group from coming twice (Q1).
+                    Step::Push(group) if resident.contains(&group) => {}
+                    Step::Push(group) => {
+                        prop_assert!(queue.push(group), "Q2: there is room for every group");
+                        resident.push(group);
+                    }
+                    Step::Pop => prop_assert_eq!(queue.pop(), take_first(&mut resident)),
+                    Step::PushStaged(group) => {
+                        queue.push_staged(group);
+                        staged.push(group);
+                    }
+                    Step::PopStaged => prop_assert_eq!(queue.pop_staged(), take_first(&mut staged)),
+                    Step::Hasten(early) => {
+                        queue.hasten(&early);
+                        resident.sort_by_key(|&group| !early.contains(&(group as usize)));
+                    }
+                }
+                prop_assert_eq!(&queue.resident, &resident, "the queue's, the twin's");
+                prop_assert_eq!((queue.len(), queue.staged_len()), (resident.len(), staged.len()));
+                prop_assert_eq!(queue.steps(), resident.len() + staged.len());
+                prop_assert_eq!(queue.resident.capacity(), room, "Q2: nothing was allocated");
+            }
+        }
     }
 }

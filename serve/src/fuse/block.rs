@@ -108,7 +108,7 @@ fn write_errno(error: &DiskError) -> Errno {
     Errno::from_raw_os_error(error.write_errno())
 }
 
-/// The disk of a device that has no size yet.
+/// The disk of a device that has no size yet: no byte lies within it.
 pub(super) struct Empty;
 
 impl Disk for Empty {
@@ -144,6 +144,11 @@ mod tests {
         zram.write(0, &data).unwrap();
         assert_eq!(zram.write_back(&Selection::Pages(vec![1..=1]).into()).unwrap().pages, 1);
         zram
+    }
+
+    #[test]
+    fn the_disk_of_a_device_without_a_size_is_a_disk() {
+        disk::conformance::run_sized("Empty", 0, &|_| Arc::new(Empty));
     }
 
     /// A program that punches a hole relies on its zeros, which a discard does not promise at the

@@ -12,8 +12,9 @@
 //!
 //! Invariants
 //! - I1 a leaf is named by at most one root entry.
-//! - I2 who holds the lock of a cell and finds its leaf in the root (again) has the slot of its
-//!   page; anything else is a leaf that was taken out meanwhile: look again.
+//! - I2 a thread that holds the lock of a cell, and then finds the cell's leaf in the root, has the
+//!   slot of its page. If the root names another leaf, this one was taken out meanwhile, and the
+//!   thread begins again.
 //! - I3 a table that shares its pool is empty when it is dropped.
 //!
 //! Pages and root entries are the table's: those past its end panic. Its leaves are freed by
@@ -40,7 +41,7 @@ pub struct Slots {
     sharing: Sharing,
 }
 
-/// Who else stores in the pool of a table.
+/// Whether other tables store in the pool of a table too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     /// Nobody: the pool ends with the table.
@@ -144,8 +145,8 @@ impl Slots {
     /// Takes the leaf of root entry `index` out, if it has one: the caller frees it.
     pub fn detach(&self, index: usize) -> Option<LeafId> {
         self.leaf(index)?;
-        // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`: who reads the
-        // root after locking a cell that was drained finds another number.
+        // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`, so that a thread
+        // that reads the root after it locked a cell that was drained finds another number (I2).
         LeafId::new(self.root[index].swap(0, Ordering::AcqRel))
     }
 
@@ -164,7 +165,8 @@ impl Slots {
 
     /// The leaf of a root entry.
     pub fn leaf(&self, index: usize) -> Option<LeafId> {
-        // Acquire pairs with the exchanges in `add_leaf` and `detach`.
+        // Acquire pairs with the exchanges in `add_leaf` and `detach`, so that the leaf's cells are
+        // seen as they were when it came into the root, or later.
         LeafId::new(self.root[index].load(Ordering::Acquire))
     }
 
@@ -181,22 +183,24 @@ impl Slots {
     fn lock_in(&self, index: usize, leaf: LeafId, cell: usize) -> Option<CellGuard<'_>> {
         let guard = self.pool.cell(leaf, cell).ok()?;
         // I2: without this look, a write that read the root before a discard would go into a leaf
-        // that is being emptied, or is somebody else's by now.
+        // that is being emptied, or has another owner by now.
         (self.leaf(index) == Some(leaf)).then_some(guard)
     }
 
     fn add_leaf(&self, index: usize) -> Result<LeafId, AllocError> {
         let leaf = self.pool.alloc_leaf()?;
         self.root.touch(index..index + 1);
-        // Release pairs with the Acquire in `leaf`: the leaf's cells are empty to who finds it.
-        // Acquire: to find the other thread's leaf as it left it.
+        // Release pairs with the Acquire in `leaf`, so that a thread that finds the leaf finds its
+        // cells empty. Acquire pairs with the same of another thread, so that its leaf is found so
+        // too.
         let entry = &self.root[index];
         match entry.compare_exchange(0, leaf.get(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(leaf),
             Err(other) => {
                 let freed = self.pool.free_leaf(leaf, |_| {});
                 debug_assert!(freed.is_ok(), "nobody else knew the leaf");
-                // Non-zero, as the exchange failed; a stale number only makes the caller retry.
+                // It is not zero, because the exchange failed. A stale number only makes the caller
+                // look again.
                 Ok(LeafId::new(other).unwrap_or(leaf))
             }
         }
@@ -219,4 +223,71 @@ impl Drop for Slots {
 /// Root index and cell of a page.
 pub fn split(page: u64) -> (usize, usize) {
     ((page / LEAF_CELLS as u64) as usize, (page % LEAF_CELLS as u64) as usize)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Memory, MemoryConfig, PoolConfig};
+
+    const LEAF_PAGES: u64 = LEAF_CELLS as u64;
+
+    fn slots(pages: u64) -> Slots {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(16 << 20) };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        Slots::new(pool, pages).expect("a small root")
+    }
+
+    /// The leaf that a thread reads in the root for `page`, just before it locks the page's cell.
+    fn read_root(slots: &Slots, page: u64) -> LeafId {
+        drop(slots.lock_or_add(page).expect("room"));
+        slots.leaf(split(page).0).expect("it was added")
+    }
+
+    /// A discard comes between the two looks. A write would go into a leaf that is being emptied,
+    /// and would be lost.
+    #[test]
+    fn a_leaf_that_left_the_root_has_no_slot_of_the_page() {
+        let slots = slots(LEAF_PAGES);
+        let leaf = read_root(&slots, 7);
+        assert_eq!(slots.detach(0), Some(leaf));
+        assert!(slots.pool.cell(leaf, 7).is_ok(), "its cells are there until it is drained");
+        assert!(slots.lock_in(0, leaf, 7).is_none(), "I2: it left the root");
+        slots.pool.free_leaf(leaf, |_| {}).expect("the pool's, and in no root");
+    }
+
+    /// The discard has ended, and another part of the disk has the leaf. A write would go there.
+    #[test]
+    fn a_leaf_that_another_root_entry_has_has_no_slot_of_the_page() {
+        let slots = slots(2 * LEAF_PAGES);
+        let leaf = read_root(&slots, 7);
+        assert_eq!(slots.detach(0), Some(leaf));
+        slots.pool.free_leaf(leaf, |_| {}).expect("the pool's, and in no root");
+        assert_eq!(read_root(&slots, LEAF_PAGES), leaf, "a free leaf is used again");
+        assert!(slots.lock_in(0, leaf, 7).is_none(), "I2: it is another entry's");
+        assert!(slots.lock_in(1, leaf, 7).is_some(), "the other entry has it");
+    }
+
+    #[test]
+    fn a_range_is_cut_at_leaves_and_the_end_of_a_table_makes_a_part_whole() {
+        let parts = |pages, len| {
+            let parts = leaf_parts(pages, len).map(|part| (part.index, part.pages, part.whole));
+            parts.collect::<Vec<_>>()
+        };
+        assert_eq!(parts(0..512, 1000), [(0, 0..512, true)]);
+        assert_eq!(parts(1..512, 1000), [(0, 1..512, false)], "its first page is left out");
+        assert_eq!(parts(0..511, 1000), [(0, 0..511, false)], "its last page is left out");
+        assert_eq!(parts(510..1000, 1000), [(0, 510..512, false), (1, 512..1000, true)]);
+        assert_eq!(parts(512..999, 1000), [(1, 512..999, false)], "the table is longer");
+        assert_eq!(parts(7..7, 1000), [], "nothing");
+    }
+
+    #[test]
+    fn pages_without_a_leaf_are_known_up_to_the_leafs_end() {
+        let slots = slots(2 * LEAF_PAGES);
+        assert_eq!((slots.absent(0), slots.absent(7)), (LEAF_PAGES, LEAF_PAGES - 7));
+        read_root(&slots, 7);
+        assert_eq!((slots.absent(7), slots.absent(LEAF_PAGES + 7)), (0, LEAF_PAGES - 7));
+    }
 }

@@ -91,9 +91,8 @@ impl Located {
     }
 }
 
-/// Has `write` copy an object from a place to another: to a slot that
-/// the caller has just taken under its class's lock; the caller holds the lock of the object's
-/// cell, if its cell has one.
+/// Has `write` copy an object from one place to another. The caller has just taken the other slot,
+/// under the lock of its class. It holds the lock of the object's cell too, if the cell has one.
 pub(crate) fn copy(
     arena: &Arena,
     from: Located,
@@ -112,8 +111,8 @@ pub(crate) fn copy(
     write(to, from);
 }
 
-/// Where a slot starts that holds `len` bytes. Panics when they do not lie in it, or it not in the
-/// arena: the word is not one of ours.
+/// The start of a slot that holds `len` bytes. Panics if they do not lie in the slot, or if its
+/// zspage does not lie in the arena: then the word is not one of ours.
 #[inline]
 fn start(arena: &Arena, shape: Shape, slot: Slot, len: usize) -> *mut u8 {
     assert!(u16::from(slot.object) < shape.objects, "object index within the zspage");
@@ -138,5 +137,58 @@ pub(crate) fn lock_in_memory(arena: &Arena, pfn: Pfn, lock: bool) -> Result<(), 
             true => rustix::mm::mlock(frame, PAGE_SIZE),
             false => rustix::mm::munlock(frame, PAGE_SIZE),
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::numbers::ClassIndex;
+
+    const FRAMES: u32 = 512;
+    const SHAPE: Shape = Shape { size: 2720, frames: 2, objects: 3 };
+
+    fn slot(pfn: u32, object: u8) -> Slot {
+        Slot { pfn: Pfn::new(pfn), object }
+    }
+
+    /// Lends the bytes of a slot of an arena in which only the last two frames are claimed.
+    fn lend(slot: Slot, len: usize) {
+        let arena = Arena::reserve(FRAMES).expect("address space");
+        let run = arena.claim(Pfn::new(FRAMES - 2), 2).expect("nobody has them");
+        fill(&arena, SHAPE, slot, len, |bytes| bytes.fill(7));
+        let slack = SHAPE.size - len as u16;
+        let found = bytes(&arena, SHAPE, Place::new(slot, ClassIndex(0), slack));
+        assert_eq!(found, vec![7; len]);
+        arena.unclaim(run).expect("it was claimed");
+    }
+
+    #[test]
+    fn the_last_zspage_of_an_arena_lies_in_it() {
+        (0..3).for_each(|object| lend(slot(FRAMES - 2, object), SHAPE.size.into()));
+    }
+
+    #[test]
+    #[should_panic(expected = "zspage within the arena")]
+    fn a_zspage_of_which_the_arena_has_the_first_frame_alone_is_refused() {
+        lend(slot(FRAMES - 1, 0), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "zspage within the arena")]
+    fn a_number_beyond_every_arena_is_refused() {
+        lend(slot(u32::MAX, 0), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "object index within the zspage")]
+    fn a_slot_that_the_zspage_does_not_have_is_refused() {
+        lend(slot(FRAMES - 2, 3), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "an object is no longer than its slot")]
+    fn a_length_that_runs_into_the_next_slot_is_refused() {
+        lend(slot(FRAMES - 2, 0), usize::from(SHAPE.size) + 1);
     }
 }

@@ -24,6 +24,7 @@ use zsmalloc::{CellNumber, LEAF_CELLS, LeafId};
 
 mod bounds;
 mod crowd;
+mod hands;
 mod turns;
 
 /// Cells of the memory. Leaf 0 is never used.
@@ -45,7 +46,7 @@ impl Item {
     }
 }
 
-/// What happened to a page that is in no queue.
+/// What happened to a page that is in no ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outside {
     Hand { group: usize, which: Which, used: u32 },
@@ -424,6 +425,9 @@ impl Pair {
     fn detach(&mut self, leaf: u32) {
         let leaf_id = LeafId::new(leaf).expect("not 0");
         self.orders.detach(leaf_id);
+        for victim in self.hands.iter().filter(|it| it.cell.leaf() == Some(leaf_id)) {
+            assert!(!self.orders.in_hand(victim), "{victim:?}: its leaf was detached");
+        }
         for cell in cells_of(leaf as usize) {
             self.twin.remove(cell.get());
         }
@@ -442,7 +446,7 @@ impl Pair {
         for group in 0..self.groups {
             let counted = self.orders.pages(GroupId(group as u8));
             let twins = self.twin.pages(group);
-            assert_eq!(counted, twins, "pages in the small and main queue of group {group}");
+            assert_eq!(counted, twins, "pages in the small and main ring of group {group}");
         }
     }
 }

@@ -80,3 +80,17 @@ fn blocks_for_tokens_that_move_are_kept_from_new_ones() {
     }
     assert!(ring.room(&mut blocks, Want::Moved, owner).is_some(), "B4");
 }
+
+/// All pages are referenced, and a search would clear every mark before it found a victim. A thread
+/// that stores a page waits for the search.
+#[test]
+fn a_search_for_one_page_looks_at_4096_tokens_at_most() {
+    const MANY: usize = 5000;
+    let orders = Orders::new(EvictionOrder::Kernel, 16 * LEAF_CELLS as u64).expect("small");
+    (0..MANY).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
+    let mut victims = Vec::new();
+    orders.victims(GroupId(0), 1, &mut victims);
+    assert_eq!(cells(&victims), [], "4096 marks are cleared, and the search ends");
+    orders.victims(GroupId(0), 1, &mut victims);
+    assert_eq!(cells(&victims), [cell(0).get()], "the next search goes on where that one ended");
+}

@@ -2,9 +2,9 @@
 
 use super::*;
 
-const GROUP: GroupId = GroupId(0);
+pub(super) const GROUP: GroupId = GroupId(0);
 
-fn cell(page: usize) -> CellNumber {
+pub(super) fn cell(page: usize) -> CellNumber {
     CellNumber::new((LEAF_CELLS + page) as u32)
 }
 
@@ -12,13 +12,13 @@ fn s3_fifo() -> Orders {
     Orders::new(EvictionOrder::S3Fifo, CELLS).expect("small")
 }
 
-fn next(orders: &Orders, count: usize) -> Vec<Victim> {
+pub(super) fn next(orders: &Orders, count: usize) -> Vec<Victim> {
     let mut victims = Vec::new();
     orders.next_victims(count, |_| true, &mut victims);
     victims
 }
 
-fn push(orders: &Orders, page: usize, group: GroupId) {
+pub(super) fn push(orders: &Orders, page: usize, group: GroupId) {
     orders.push(cell(page), group).expect("room");
 }
 
@@ -40,7 +40,7 @@ fn a_group_gives_up_32_pages_before_it_is_anothers_turn() {
     assert_eq!((groups[0], runs), (0, vec![32, 32, 6]), "the first group; victims of each in turn");
 }
 
-/// A page of the main queue was loaded and its token's turn came. Had it not been loaded, it would
+/// A page of the main ring was loaded and its token's turn came. Had it not been loaded, it would
 /// have stayed, used once less. If that is not counted down, the page outlives pages that are used
 /// as much when it is stored again.
 #[test]
@@ -52,7 +52,7 @@ fn a_dropped_token_counts_as_used_once_less() {
     assert_eq!(cells(&ghosts), [cell(a).get(), cell(e).get()], "those that were stored first");
     ghosts.iter().for_each(|victim| assert!(orders.evicted(victim), "it is in the hand"));
     [a, e].into_iter().for_each(|page| push(&orders, page, GROUP));
-    assert_eq!(orders.pages(GROUP), [5, 2], "those that come back soon are in the main queue");
+    assert_eq!(orders.pages(GROUP), [5, 2], "those that come back soon are in the main ring");
     (2..7).for_each(|page| _ = orders.remove(cell(page)));
     orders.load(cell(a)); // used once
     let victims = next(&orders, 1);
@@ -60,6 +60,6 @@ fn a_dropped_token_counts_as_used_once_less() {
     assert!(orders.keep(&victims[0]), "it is in the hand");
     push(&orders, a, GROUP); // used once less: never
     orders.touch(cell(e)); // used once
-    assert_eq!(orders.pages(GROUP), [0, 2], "both are in the main queue: e, a");
+    assert_eq!(orders.pages(GROUP), [0, 2], "both are in the main ring: e, a");
     assert_eq!(cells(&next(&orders, 1)), [cell(a).get()], "the page that was used less");
 }
