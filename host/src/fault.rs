@@ -28,10 +28,12 @@
 //! here.
 
 #[cfg(not(any(loom, miri)))]
+#[cfg_attr(test, expect(unsafe_code, reason = "a test blocks signals of its own thread"))]
 mod blocking;
 #[cfg(not(any(loom, miri)))]
 mod calls;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "serves faults, and copies pages to where they are missing")]
 mod filled;
 #[cfg(not(any(loom, miri)))]
 mod follower;
@@ -40,13 +42,18 @@ mod handler;
 #[cfg(not(any(loom, miri)))]
 mod messages;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "calls the action that a signal had before")]
 mod previous;
+#[expect(unsafe_code, reason = "servers are called by pointer while R1 keeps them")]
 mod regions;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "asks the system about its threads")]
 mod scheduling;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "the handler, its installing, and what it is given by the system")]
 mod signal;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "runs a function on another stack")]
 mod stacks;
 #[cfg(not(any(loom, miri)))]
 mod stuck;

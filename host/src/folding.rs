@@ -15,10 +15,14 @@
 mod address;
 mod error;
 mod fault_path;
+#[expect(unsafe_code, reason = "an atomic byte in a mapping")]
 mod home;
+#[expect(unsafe_code, reason = "closes pages, and writes past their protection")]
 mod protection;
+#[expect(unsafe_code, reason = "lends the bytes of a range, and moves its pages")]
 mod span;
 mod transfer;
+#[expect(unsafe_code, reason = "requests of a userfaultfd")]
 mod uffd;
 
 pub use address::SpanAddress;

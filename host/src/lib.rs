@@ -38,6 +38,8 @@
 //! Locks: each has a [`Rank`], and debug builds assert the order of ranks. Nothing here calls a
 //! caller's code while it holds one.
 
+#![deny(unsafe_code)]
+
 #[cfg(not(shuttle))]
 pub mod fault;
 #[cfg(not(any(loom, shuttle, miri)))]

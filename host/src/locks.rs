@@ -6,6 +6,7 @@
 mod bitlock;
 mod event;
 mod futex;
+#[expect(unsafe_code, reason = "lends the value to the one thread that has the lock")]
 mod lock;
 mod rank;
 mod ranked;

@@ -4,18 +4,35 @@
 
 mod cgroup;
 pub mod clock;
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(unsafe_code, reason = "stores past the caches")
+)]
 mod copy;
+#[expect(unsafe_code, reason = "a system call that the C library has")]
 pub mod cpu;
 #[cfg(not(any(loom, shuttle, miri)))]
+#[expect(unsafe_code, reason = "writes the last words without a heap")]
 mod end;
 #[cfg(not(miri))]
+#[expect(unsafe_code, reason = "calls functions of allocators, found by name")]
 mod heap;
+#[cfg_attr(
+    all(target_os = "linux", target_env = "gnu", not(miri)),
+    expect(unsafe_code, reason = "a call of the C library")
+)]
 mod heap_bounds;
 pub mod limits;
 mod page;
+#[expect(unsafe_code, reason = "a system call with a buffer")]
 mod peer;
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(unsafe_code, reason = "an instruction that reads nothing")
+)]
 mod prefetch;
 pub mod smaps;
+#[expect(unsafe_code, reason = "sets of signals, filled by the C library")]
 pub mod thread;
 
 pub use copy::copy_past_caches;

@@ -11,17 +11,26 @@
 //! Invariants H1 and H2 of the crate are kept here. Locks: each reservation in steps has one, which
 //! is held while the system opens a step.
 
+#[expect(unsafe_code, reason = "makes run tokens, and gives frames back")]
 mod arena;
 mod bits;
 mod error;
 pub mod faults;
+#[expect(unsafe_code, reason = "maps and unmaps memory")]
 mod mapping;
+#[expect(unsafe_code, reason = "lends a mapping that it owns")]
 mod pages;
 mod run;
 mod steps;
 #[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "lends a mapping that it owns")]
 mod swappable;
+#[cfg_attr(
+    not(loom),
+    expect(unsafe_code, reason = "lends elements of a mapping, which are valid when zero")
+)]
 mod table;
+#[expect(unsafe_code, reason = "says which types are valid when zero")]
 mod zeroed;
 
 pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
