@@ -6,9 +6,9 @@
 //! buddy in the same way.
 //!
 //! Knowlton, "A fast storage allocator", CACM 8(10), 1965; Knuth, The Art of Computer Programming,
-//! volume 1, section 2.5. Sizes, types and placement are those of the kernel's page allocator.
-//! The departures: a run gives its unused tail back at once, so rounding costs address alignment
-//! and no memory; and warm blocks go first.
+//! volume 1, section 2.5. Sizes, types and placement are those of the kernel's page allocator. It
+//! departs from that in two ways. A run gives its unused tail back at once, so rounding costs
+//! address alignment and no memory. Warm blocks go first.
 //!
 //! ```text
 //!   alloc_run(5) rounds to order 3; the smallest free block that holds it is of order 4, at 0
@@ -111,8 +111,8 @@ impl<C: Counts> fmt::Debug for Zone<C> {
     }
 }
 
-/// Runs that follow each other and are nobody's, given back as one: when the next does not follow,
-/// and at the latest when dropped.
+/// Runs that follow each other, have no owner, and are given back as one. That happens when the
+/// next one does not follow, and at the latest when this is dropped.
 struct Joined<'z, C: Counts> {
     zone: &'z mut Zone<C>,
     run: Option<FreedRun>,
@@ -208,9 +208,9 @@ impl<C: Counts> Zone<C> {
         Ok(())
     }
 
-    /// Frees runs; those that follow each other, lowest first, go back as one, which takes fewer
-    /// merges. Gives the first refusal; the others are freed. Where the iterator panics, those it
-    /// gave before are freed.
+    /// Frees runs. Those that follow each other, lowest first, go back as one, which takes fewer
+    /// merges. Returns the first refusal; the others are freed. If the iterator panics, the runs
+    /// that it gave before are freed.
     pub fn free_runs(&mut self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
         let (mut joined, mut freed) = (Joined { zone: self, run: None }, Ok(()));
         for run in runs {
@@ -230,7 +230,7 @@ impl<C: Counts> Zone<C> {
         freed
     }
 
-    /// Makes a run's frames nobody's: the caller gives them back.
+    /// Takes a run's frames from their owner: the caller gives them back.
     fn clear_run(&mut self, FreedRun { pfn, frames, .. }: FreedRun) -> Result<(), FreeError> {
         let (allocated, migratetype) = self.run_at(pfn)?;
         if allocated != frames {

@@ -80,7 +80,7 @@ fn frees(twin: &Twin, below: u32) -> Vec<Op> {
     runs.flat_map(each).collect()
 }
 
-/// Uses up one pageblock but for its first eight frames.
+/// Uses up one pageblock except for its first eight frames.
 fn eight_frames() -> Vec<Op> {
     let blocks = [8, 8, 16, 32, 64, 128, 256];
     let alloc = |frames| Op::Alloc { frames, migratetype: Migratetype::Movable };

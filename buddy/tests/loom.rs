@@ -10,7 +10,7 @@
 //! true (R1), never goes back in time (R2) and sees what it was told of (R3); what two owners of
 //! the lock count one after the other is not lost (P1). And by those of percpu.rs: nothing is
 //! refused while a run on a list would do (C5), nothing isolated gets on a list (C6), no run is
-//! lost or handed out twice whoever drains, frees or allocates meanwhile (C1, C7: `check` says).
+//! lost or handed out twice while other threads drain, free or allocate (C1, C7: `check` says).
 #![cfg(loom)]
 
 use loom::model;

@@ -15,7 +15,7 @@
 //! And at the end of every sequence:
 //!
 //! 7. With everything freed, only whole pageblocks are left, and all of them can go offline.
-//! 8. With everything offline, the metadata is gone but for the directory's pointers.
+//! 8. With everything offline, the metadata is gone except for the directory's pointers.
 //!
 //! Not covered: the process having no memory for metadata. Left out under Miri, which is some
 //! thousand times slower and finds no unsafe code here.

@@ -216,7 +216,7 @@ extern "C" fn take(_signal: libc::c_int) {
     TAKEN.store(at + 1, Ordering::SeqCst);
 }
 
-/// Sends signals, each after the one before was taken, and looks at who took them.
+/// Sends signals, each after the one before was taken, and looks at which thread took them.
 fn all_go_to(listener: i32) -> bool {
     for number in 0..SIGNALS {
         send(libc::SIGUSR1);

@@ -119,7 +119,7 @@ impl Owner {
 
     /// Makes the slot free.
     pub fn release(&self) {
-        // Release pairs with the Acquire in `claim`.
+        // Release pairs with the Acquire in `claim`, so that the next owner finds zeros.
         self.0.store(0, modelled::Ordering::Release);
     }
 }

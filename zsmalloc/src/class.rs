@@ -13,9 +13,9 @@
 //! - I1 `objects` = sum of the slots in use over the zspages.
 //! - I2 no zspage stays without objects: the thread that emptied it takes it out and releases it.
 //!
-//! A class may have several shards, each with zspages and a lock of its own; a CPU allocates from
-//! its own shard, an object is freed in its zspage's. Zspages with room go to another shard when
-//! that one has none, or when the class is compacted.
+//! A class may have several shards, each with zspages and a lock of its own. A CPU allocates from
+//! its own shard, and an object is freed in its zspage's. Zspages with room go to another shard
+//! when that one has none, or when the class is compacted.
 //!
 //! Lock: `Class::state`, rank Class; two shards of a class by trying the second. Frames are taken
 //! and given back outside it.
@@ -37,11 +37,11 @@ use fullness::{Fullness, Layout};
 
 pub(crate) use stock::Stocks;
 
-/// Zspages of a shard of a class to which one more adds little, though it be touched before it is
-/// used.
+/// A shard of a class with so many zspages is large: one more adds little to it, even if all of the
+/// new one is touched before it is used.
 const LARGE: usize = 32;
 
-/// The most shards a class gets unasked: each may hold one partly filled zspage more.
+/// The most shards that a class gets unasked, because each may hold one partly filled zspage more.
 const SHARDS_UNASKED: usize = 4;
 
 /// Shards of each class, where so many were asked for.
@@ -69,12 +69,12 @@ pub(crate) struct Class {
     layout: Layout,
     /// Zspages with objects and room may be here: worth a look for other shards.
     partial: AtomicBool,
-    /// It had so many zspages when it last took a new one that all of that one will be used.
+    /// When it last took a new zspage it had so many that all of the new one will be used.
     large: AtomicBool,
     state: Apart<Lock<State>>,
 }
 
-/// Apart from what every operation reads.
+/// A value on cache lines of its own, apart from what every operation reads.
 #[repr(align(64))]
 struct Apart<T>(T);
 const _: () = assert!(
@@ -94,8 +94,8 @@ pub(crate) struct State {
     /// Zspages, and entries, that departed from this class, less those that came back to it. Modulo
     /// 2^32; see `pool::leaving`.
     pub(crate) departed: u32,
-    /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
-    /// something.
+    /// Handles made here less those freed here, modulo 2^32. Only the sum over the shards has a
+    /// meaning.
     pub(crate) handles: u32,
     /// Free entries for handles, and for raw ones.
     pub(crate) entries: Entries,
@@ -116,7 +116,7 @@ pub(crate) enum Age {
 }
 
 impl Age {
-    /// Of the slot `object`, which was just taken in a zspage.
+    /// The age of the slot `object`, which was just taken in a zspage.
     #[inline(always)]
     fn of(object: u8, zspage: Header<'_>) -> Age {
         match zspage.use_and_touched() {
@@ -196,7 +196,7 @@ impl Class {
     }
 }
 
-/// Sets a hint when it changes, and not else: other CPUs read its cache line.
+/// Sets a hint only if it changes, because other CPUs read its cache line.
 #[inline]
 pub(crate) fn set_hint(hint: &AtomicBool, to: bool) {
     // relaxed: a hint.
@@ -243,7 +243,7 @@ impl State {
         (slot, Age::of(slot.object, *zspage))
     }
 
-    /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.
+    /// Gives back what [`State::take_slot_in`] gave. The zspage stays, even if it is empty.
     pub(crate) fn untake(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId, slot: Slot) {
         let zspage = of.get(descriptor);
         zspage.give(usize::from(slot.object));
@@ -253,8 +253,8 @@ impl State {
         self.objects -= 1;
     }
 
-    /// Takes note of a zspage that `given` slots were given back of. True when it is empty: it is
-    /// then out of the class, and the caller releases it after the lock.
+    /// Takes note that `given` slots of a zspage were given back. True if it is empty. It is out of
+    /// the class then, and the caller releases it after the lock.
     #[inline(always)]
     pub(crate) fn note_given(
         &mut self,
@@ -274,7 +274,7 @@ impl State {
         empty
     }
 
-    /// As [`State::note_given`], where one slot was given back and `in_use` are left.
+    /// As [`State::note_given`], for one slot that was given back. `in_use` are left.
     #[inline(always)]
     pub(crate) fn note_one_given(
         &mut self,
@@ -330,8 +330,8 @@ impl State {
         self.departed = self.departed.wrapping_add(1);
     }
 
-    /// One that departed from this class is in it again, or was built for it: a recount that sees
-    /// this has seen that.
+    /// A zspage or chain that departed from this class is in it again, or was built for it. A
+    /// recount that sees the arrival has seen the departure.
     pub(crate) fn arrives(&mut self) {
         self.departed = self.departed.wrapping_sub(1);
     }

@@ -12,20 +12,20 @@
 //! that each stands for. It does not drain by itself. A thread of the client calls
 //! [`Queue::drain_some`] and [`Queue::flush`]; the `full` hook may wake it.
 //!
-//! Source: study S3, whose per-CPU buffers need no atomic, as the kernel can keep a thread on its
-//! CPU. A process cannot without restartable sequences; here the CPU is a hint, and a lock that is
-//! tried costs one exchange to take and one to give up.
+//! Source: study S3. Its per-CPU buffers need no atomic, because the kernel can keep a thread on
+//! its CPU. A process cannot do so without restartable sequences. Here the CPU is a hint, and a
+//! lock that is tried costs one exchange to take and one to give up.
 //!
 //! Invariants
 //! - I1 a push never waits and never allocates: it finds room in one of two shards, or hands the
 //!   value back.
-//! - I2 a value pushed is in a shard's buffer, in a queued one, or in the one being drained, and
-//!   leaves that once. Only [`Queue::flush`] carries a buffer from a shard to the depot with
-//!   neither lock held, and it has the turn then, without which nobody drains.
+//! - I2 a value that was pushed is in a shard's buffer, in a queued one, or in the one that is
+//!   being drained, and it leaves that once. Only [`Queue::flush`] carries a buffer from a shard to
+//!   the depot with neither lock held. It has the turn then, so no other thread drains.
 //! - I3 pending payload never exceeds the budget, at any moment (depot I2).
 //!
-//! Locks: the turn to drain; under it one shard's or the depot's. Those are leaves of the order,
-//! and the drain function is called with none but the turn held.
+//! Locks: the turn to drain, and under it one shard's or the depot's, which are leaves. The drain
+//! function is called with the turn held, and no other.
 
 mod buffer;
 mod check;
@@ -126,10 +126,10 @@ struct Shard<T>(Lock<Buffer<T>>);
 impl<T> Queue<T> {
     /// An empty queue, with all its buffers.
     ///
-    /// `drain` is given the values of one buffer at a time, by one thread at a time, and takes them
-    /// all. It must not drain this queue itself, and may push.
-    /// `full` is called by a push that filled a buffer, or found none free, with no lock held; it
-    /// must not wait. It may wake a thread that drains, or do nothing.
+    /// One thread at a time gives `drain` the values of one buffer, and it takes them all. It must
+    /// not drain this queue itself, and may push. A push that filled a buffer, or found none free,
+    /// calls `full` with no lock held. `full` must not wait. It may wake a thread that drains, or
+    /// do nothing.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl<T> Queue<T> {
         pushed.map_err(NotQueued)
     }
 
-    /// Tries one shard; says whether a buffer was filled.
+    /// Tries one shard, and says whether a buffer was filled.
     #[inline]
     fn push_in(&self, shard: &Shard<T>, value: T, bytes: u64, filled: &mut bool) -> Result<(), T> {
         let Some(mut buffer) = shard.0.try_lock() else { return Err(value) };
@@ -203,8 +203,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Changes a shard's buffer for a free one, or for none; leaves it where others are at the
-    /// depot. True when a buffer with values was queued.
+    /// Changes a shard's buffer for a free one, or for none. Leaves it if other threads are at the
+    /// depot. True if a buffer with values was queued.
     #[cold]
     fn rotate(&self, buffer: &mut Buffer<T>) -> bool {
         let Some(mut depot) = self.depot.try_lock() else { return false };
@@ -213,22 +213,23 @@ impl<T> Queue<T> {
         queued
     }
 
-    /// Drains up to so many of the buffers that are queued now, oldest first; gives the values
-    /// drained. Those in the shards' buffers stay: [`Queue::flush`] drains them. Waits for a thread
-    /// that drains.
+    /// Drains up to so many of the buffers that are queued now, oldest first. Returns how many
+    /// values that were. Values in the shards' buffers stay: [`Queue::flush`] drains them. It waits
+    /// for a thread that drains.
     ///
     /// # Panics
     ///
-    /// Where the drain function does, or leaves values behind. What it has not taken by then stays
+    /// If the drain function panics, or leaves values behind. What it has not taken by then stays
     /// pending, and comes first the next time.
     pub fn drain_some(&self, buffers_max: usize) -> u64 {
-        // Not what is queued meanwhile: others may fill buffers as fast as one is drained.
+        // What is queued meanwhile is left, because others may fill buffers as fast as one is
+        // drained.
         let last = self.depot.lock().tail();
         self.drain_up_to(last, buffers_max, &*self.drain)
     }
 
     /// Drains everything that was pushed before, in buffers that are full or not, and waits for
-    /// what another thread is draining; gives the values that this one drained.
+    /// what another thread is draining. Returns how many values this one drained.
     ///
     /// # Panics
     ///
@@ -260,7 +261,8 @@ impl<T> Queue<T> {
         let mut drained = 0;
         for _ in 0..buffers_max {
             let turn = self.turn.lock();
-            // Under the turn nobody drains: what was queued is drained, or still there (I2).
+            // No other thread drains during the turn: what was queued is drained, or still there
+            // (I2).
             if self.depot.lock().head() >= last {
                 break;
             }
@@ -269,7 +271,7 @@ impl<T> Queue<T> {
         drained
     }
 
-    /// Queues the shards' buffers; gives how many buffers have been queued by then.
+    /// Queues the shards' buffers. Returns how many buffers have been queued by then.
     fn queue_all(&self) -> u64 {
         let _turn = self.turn.lock();
         for shard in &self.shards {
@@ -281,7 +283,7 @@ impl<T> Queue<T> {
         self.depot.lock().tail()
     }
 
-    /// Drains the oldest buffer, in the caller's turn; gives its values.
+    /// Drains the oldest buffer, in the caller's turn. Returns how many values it had.
     fn drain_one(
         &self,
         _turn: &RankedMutexGuard<'_, ()>,
@@ -340,8 +342,8 @@ impl<T> Drop for Draining<'_, T> {
 }
 
 impl<T> Drop for Queue<T> {
-    /// Drains what is pending. Where the drain function panics, it is called again for the rest as
-    /// long as it takes values at all; what it never takes is dropped with the queue. The first
+    /// Drains what is pending. If the drain function panics, it is called again for the rest as
+    /// long as it takes values at all. What it never takes is dropped with the queue. The first
     /// panic goes on once that is done, unless one is under way already.
     fn drop(&mut self) {
         let mut first = None;

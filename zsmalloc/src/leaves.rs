@@ -1,8 +1,8 @@
-//! Leaves of cells: the memory's table of words that say where objects are, and who owns which part
-//! of it.
+//! Leaves of cells: the memory's table of words that say where objects are, and which pool owns
+//! which part of it.
 //!
-//! A leaf belongs to one pool and one use. Cells are locked by a bit of their word; the entries of
-//! handles that nobody has are chained through their cells.
+//! A leaf belongs to one pool and one use. Cells are locked by a bit of their word. Free entries
+//! are chained through their cells.
 
 mod chain;
 mod leaf;

@@ -74,7 +74,7 @@ const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");
 const _: () = assert!(ARENA_FRAMES_MIN >= NUMBERED_FRAMES_MIN, "handles name memories by number");
 
-/// How large a memory may become; reservations only, nothing is touched.
+/// How large a memory may become. These are reservations, so nothing is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// Frames in the arena, 512 to 2^30. More than the limits of the pools add up to, so that a run
@@ -130,10 +130,10 @@ pub struct Memory {
     stays: AtomicBool,
     /// The program was seen to have locked its memory.
     locked: AtomicBool,
-    /// 1 more than the first frame that a zone handed out although it was in use; 0: none.
+    /// 1 more than the first frame that a zone handed out although it was in use; 0 for none.
     in_use: AtomicU32,
     faults: Option<Arc<FailureInjector>>,
-    /// Where there is less room than was asked for: see `room`.
+    /// Set if there is less room than was asked for: see `room`.
     pub(crate) limit_max: Option<u64>,
 }
 
@@ -152,7 +152,7 @@ impl Memory {
         Memory::build(config, config.expected_bytes, Some(faults))
     }
 
-    /// With per-CPU lists by a limit of `listed_of` bytes.
+    /// A memory whose per-CPU lists are those of a limit of `listed_of` bytes.
     pub(crate) fn build(
         config: MemoryConfig,
         listed_of: u64,
@@ -279,19 +279,19 @@ impl Memory {
     }
 
     /// Free blocks by order and migratetype, and pageblocks by migratetype, of all zones together:
-    /// the arena as one zone. Read without a lock, so each number is of its own moment and they
-    /// add up when nobody allocates; see [`buddy::Published`].
+    /// the arena as one zone. It is read without a lock, so each number is of its own moment. They
+    /// add up while no thread allocates or frees; see [`buddy::Published`].
     pub fn zone_counts(&self) -> buddy::ZoneCounts {
         self.zones.counts()
     }
 
-    /// How often a run had to be placed beside runs of the other mobility. Read without a lock;
-    /// never falls.
+    /// How often a run had to be placed beside runs of the other mobility. It is read without a
+    /// lock, and never falls.
     pub fn mixings(&self) -> u64 {
         self.zones.mixings()
     }
 
-    /// Recounts the zones' lists; gives the sums.
+    /// Recounts the zones' lists, and returns the sums.
     pub fn check_zone(&self) -> Result<buddy::ZoneCheck, buddy::ZoneDefect> {
         self.zones.check()
     }
@@ -341,7 +341,7 @@ impl Memory {
         tenants.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Gives runs back to the zone, 32 at a time; gives how many of their frames stay resident.
+    /// Gives runs back to the zone, 32 at a time. Returns how many of their frames stay resident.
     pub(crate) fn give_runs(self: &Arc<Memory>, runs: impl Iterator<Item = Run>) -> u64 {
         let mut runs = runs.fuse().peekable();
         let mut total = 0;
@@ -374,23 +374,25 @@ impl Memory {
         self.worker.notice_free(self, held * host::PAGE_SIZE as u64);
     }
 
-    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an
-    /// object of it from moving or holds its class lock; or as it was a moment ago.
+    /// The descriptor of the zspage that starts at `pfn`. It stays so while the caller keeps an
+    /// object of it from moving, or holds its class lock. Otherwise it is what was so a moment ago.
     #[inline]
     pub(crate) fn owner(&self, pfn: Pfn) -> DescriptorId {
-        // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.
+        // Acquire pairs with the Release in `set_owner`, so that a thread that sees a frame's next
+        // life sees what ended the last.
         DescriptorId(self.owners[pfn.index()].load(Ordering::Acquire))
     }
 
     /// The descriptor of the zspage that starts at any number, if one does.
     pub(crate) fn owner_at(&self, pfn: Pfn) -> Option<DescriptorId> {
-        // Pairs with the Release in `set_owner`, so that the descriptor is seen that is named.
+        // Acquire pairs with the Release in `set_owner`, so that the descriptor is seen that is
+        // named.
         DescriptorId(self.owners.get(pfn.index())?.load(Ordering::Acquire)).some()
     }
 
     /// What `look` sees of the zspage that starts at a frame, if one does. Its descriptor is not
-    /// freed meanwhile: it was not when the frame named it, with the heap held, and who frees it
-    /// has the frame name nothing before.
+    /// freed meanwhile. It was not free when the frame named it, with the heap held. A thread that
+    /// frees it makes the frame name nothing first.
     pub(crate) fn with_zspage_at<R>(
         &self,
         pfn: Pfn,
@@ -407,18 +409,19 @@ impl Memory {
 
     /// Names the descriptor of the zspage that starts at `pfn`.
     pub(crate) fn set_owner(&self, pfn: Pfn, id: DescriptorId) {
-        // Pairs with the Acquire in `owner_at`.
+        // Release pairs with the Acquire in `owner` and `owner_at`, so that a thread that sees the
+        // number sees the descriptor.
         self.owners[pfn.index()].store(id.0, Ordering::Release);
     }
 
-    /// Ends the claim of a run, for the zone; gives how many of its frames are resident.
+    /// Ends the claim of a run, for the zone. Returns how many of its frames are resident.
     pub(crate) fn free_run(&self, run: Run) -> (Unclaimed, u32) {
         let (pfn, frames) = (run.pfn(), run.frames());
         let resident = self.unclaim(run);
         (Unclaimed { pfn, frames, warm: warmth(resident) }, resident)
     }
 
-    /// Ends the claim of a run; gives how many of its frames are resident.
+    /// Ends the claim of a run. Returns how many of its frames are resident.
     fn unclaim(&self, run: Run) -> u32 {
         let unclaimed = self.arena.unclaim(run);
         debug_assert!(unclaimed.is_ok(), "the run is this arena's");

@@ -1,8 +1,8 @@
 //! What a pool says of its objects, against a list of them; and objects that free themselves.
 //!
 //! Claims: `objects`, `slot_bytes` and `stored_bytes` are those of the list after every operation;
-//! a box frees its object once, whichever way it goes; nobody is shown bytes of earlier objects
-//! who did not ask for them.
+//! a box frees its object once, whichever way it goes; a caller is shown bytes of earlier objects
+//! only if it asked for them.
 
 #![cfg(not(any(loom, shuttle)))]
 

@@ -155,7 +155,7 @@ fn others_go_on_meanwhile() {
         scope.spawn(|| {
             // relaxed: only ends the loop.
             while !stop.load(Ordering::Relaxed) {
-                // relaxed: a count for who waits for it.
+                // relaxed: a count for the thread that waits for it.
                 pageblocks.fetch_add(memory.evacuate().pageblocks, Ordering::Relaxed);
                 memory.release(0);
             }

@@ -2,7 +2,7 @@
 //!
 //! `data/class_tables.csv` holds every nominal class for chain 4, 8 and 16 under both rules, as
 //! computed from the kernel's sources. Its payload columns include the kernel's 8-byte header: a
-//! payload of `n` bytes there is a length of `n + 8` here, but for the single-page huge class,
+//! payload of `n` bytes there is a length of `n + 8` here, except in the single-page huge class,
 //! which has no header.
 
 use ramfold_zsmalloc::{

@@ -1,7 +1,7 @@
 //! Frees that lag behind.
 //!
 //! Claims
-//! - a free is done as many frees later as the lag says, or when somebody asks;
+//! - a free is done as many frees later as the lag says, or when a thread asks;
 //! - what the pool says of itself, and whether it has room, is as if none lagged;
 //! - whichever threads free and flush, each object is freed once, and the end of the pool leaves
 //!   none.

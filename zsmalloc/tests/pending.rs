@@ -1,4 +1,4 @@
-//! Objects that are freed later: who frees them, when, and what is counted meanwhile.
+//! Objects that are freed later: by which thread, when, and what is counted meanwhile.
 //!
 //! Claims
 //! - what is pending counts as stored until it is drained, byte for byte, and `check()` agrees;

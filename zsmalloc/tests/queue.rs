@@ -298,7 +298,8 @@ fn memory_that_cannot_be_had_is_an_error() {
     assert!(Queue::new(config, drain, || {}).is_err());
 }
 
-/// Others may fill buffers as fast as one is drained: who drains is done with those there were.
+/// Others may fill buffers as fast as one is drained, so a thread that drains is done with those
+/// that there were.
 #[test]
 fn a_drain_ends_though_as_much_is_pushed_meanwhile() {
     const ROUNDS: usize = 100;

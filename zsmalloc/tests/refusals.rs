@@ -7,7 +7,7 @@
 //! - a handle of another pool or memory comes back, and what it names stays;
 //! - a raw handle that is stale, another pool's, freed before or made up is refused.
 //!
-//! Invariant: who is refused has changed nothing; `check()` follows every refusal.
+//! Invariant: what is refused has changed nothing; `check()` follows every refusal.
 #![cfg(not(loom))]
 
 use std::sync::Arc;

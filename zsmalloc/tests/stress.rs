@@ -265,7 +265,7 @@ impl Worker {
         }
     }
 
-    /// Sends one to whoever it is, and takes one that was sent here.
+    /// Sends one to another thread, and takes one that was sent here.
     fn pass(&mut self, world: &World) {
         if let Some(item) = self.take() {
             let to = self.random.below(world.mailboxes.len());

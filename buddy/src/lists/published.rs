@@ -22,15 +22,15 @@
 //! What a reader is promised
 //!
 //! * R1: each word was true at some moment: the number of blocks that were on a list, or of
-//!   pageblocks of a type. Within an operation of the zone too: a block being split is for a
-//!   moment on no list.
-//! * R2: one thread reading one word twice does not go back in time.
-//! * R3: who learned by other means (a message, the lock) that an operation was done, reads its
-//!   result or a later one.
-//! * R4: nothing about two words together, and that includes the warm and the untouched blocks of
-//!   one order and type. A block that was split, merged or moved between two loads is in both or
-//!   in neither. What is computed from several is an estimate while others work, and exact when
-//!   nobody does.
+//!   pageblocks of a type. The moment may lie within an operation of the zone, in which a block
+//!   that is being split is on no list.
+//! * R2: a thread that reads a word twice does not go back in time.
+//! * R3: a thread that learned by other means (a message, the lock) that an operation was done
+//!   reads its result, or a later one.
+//! * R4: nothing is promised about two words together. That includes the warm and the untouched
+//!   blocks of one order and type. A block that was split, merged or moved between two loads is in
+//!   both or in neither. A sum of several words is an estimate while the zone changes, and exact
+//!   while it does not.
 //!
 //! Source: study S2, the counts that let pagetypeinfo be read at no cost to threads that allocate.
 
@@ -144,7 +144,8 @@ impl Published {
 
     /// Blocks on one list, for the owner of the zone.
     pub(crate) fn count(&self, which: Which) -> u32 {
-        // relaxed: the owner of the zone made every store, or got the lock from who did.
+        // relaxed: the owner of the zone made every store, or got the lock from the thread that
+        // did.
         self.list(which).load(Ordering::Relaxed)
     }
 

@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Whether it is the head of a run of one frame, where it is the head of a run.
+    /// Whether it is the head of a run of one frame, if it is the head of a run.
     pub(crate) fn is_single(self) -> bool {
         self.0 & ROLE_SINGLE == ROLE_SINGLE
     }

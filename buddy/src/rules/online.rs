@@ -73,8 +73,8 @@ impl<C: Counts> Zone<C> {
     }
 
     /// Takes every pageblock offline that is wholly free and untouched, so that there is nothing to
-    /// release; gives how many. What was set aside or is isolated stays. One look at each
-    /// pageblock.
+    /// release. Returns how many. What was set aside or is isolated stays. It looks at each
+    /// pageblock once.
     pub fn offline_untouched(&mut self) -> u32 {
         let before = self.online_frames();
         for number in 0..self.directory.len() {

@@ -34,9 +34,9 @@ impl Zone {
         Some((block.pfn, block.order))
     }
 
-    /// Takes the largest warm free block of no more than `frames` frames; where there is none, the
-    /// smallest one. It is not cut: what was returned of it would merge with the rest, which is
-    /// warm, and be taken again.
+    /// Takes the largest warm free block of no more than `frames` frames. If there is none, it
+    /// takes the smallest. The block is not cut, because what was returned of it would merge with
+    /// the warm rest, and be taken again.
     pub(crate) fn take_warm_near(&mut self, frames: u64) -> Option<(Pfn, Order)> {
         let fits = |order: &Order| u64::from(order.frames()) <= frames;
         let orders = || Order::ZERO.and_above();

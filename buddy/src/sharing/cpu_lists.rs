@@ -10,7 +10,7 @@
 //! Invariants C1, C2, C4 and C7 of `percpu.rs` hold whenever a CPU's lock is free. Lists and count
 //! change only through `Held`, which is that lock. A run leaves a list before it goes to the zone.
 //!
-//! Locks: a CPU's. The zone's is the caller's, who says so by a `&mut Zone`.
+//! Locks: a CPU's. The caller has the zone's, and says so by a `&mut Zone`.
 
 use crate::numbers::{
     AtomicU32, AtomicU64, Migratetype, Mutex, MutexGuard, Ordering, Pfn, PoisonError, TryLockError,
@@ -126,8 +126,8 @@ impl Cpu {
     }
 
     pub(crate) fn frames(&self) -> u32 {
-        // relaxed: one number that stands for itself; who holds the lock made every store or got
-        // the lock from who did.
+        // relaxed: one number that stands for itself. The thread that holds the lock made every
+        // store, or got the lock from the thread that did.
         self.frames.load(Ordering::Relaxed)
     }
 }

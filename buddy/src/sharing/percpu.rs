@@ -10,10 +10,11 @@
 //!                   to the zone                        with most frames goes to the zone
 //! ```
 //!
-//! Source: the kernel's `struct per_cpu_pages`. The departures: a list for each length and not for
-//! each order, as the runs of zspages have every length; movable runs only; nothing tunes itself;
-//! and no run that is untouched. Its first use faults, which costs many times what the lock does,
-//! and it would be used while the zone has frames that are resident (W1).
+//! Source: the kernel's `struct per_cpu_pages`. It departs from the kernel in four ways. There is a
+//! list for each length and not for each order, because the runs of zspages have every length. Only
+//! movable runs are listed. Nothing tunes itself. No untouched run is listed: its first use faults,
+//! which costs many times what the lock does, and it would be used while the zone has frames that
+//! are resident (W1).
 //!
 //! Invariants
 //!
@@ -106,8 +107,8 @@ impl SharedZone {
         Ok(run)
     }
 
-    /// What the zone does; where it refuses for `want` of frames, what it does with all lists
-    /// empty (C5).
+    /// What the zone does. If it refuses for `want` of frames, what it does with all lists empty
+    /// (C5).
     pub(crate) fn of_all<T, E: Copy>(
         &self,
         want: impl Fn(E) -> bool,
@@ -206,8 +207,8 @@ impl SharedZone {
         }
     }
 
-    /// Frames on per-CPU lists: allocated as far as the zone's counts are concerned, and in
-    /// nobody's use. Read without a lock, CPU by CPU; exact when nobody is busy.
+    /// Frames on per-CPU lists. The zone counts them as allocated, and no client uses them. They
+    /// are read without a lock, CPU by CPU, and exact while no thread allocates or frees.
     pub fn listed_frames(&self) -> u64 {
         self.cpus.cpus.iter().map(|cpu| u64::from(cpu.frames())).sum()
     }

@@ -10,6 +10,8 @@
 //! assert_eq!(zone.counts_by_walk(u64::MAX).free_frames(), 507);
 //! # Ok::<(), ramfold_buddy::AllocError>(())
 //! ```
+//!
+//! Lock: the zone's, which a walk over a shared zone holds to its end.
 
 use super::SharedZone;
 pub use crate::lists::counts::Counts;

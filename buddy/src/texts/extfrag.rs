@@ -32,10 +32,10 @@ pub fn unusable_free_index(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
     (unusable * 1000).checked_div(free).unwrap_or(1000) as u64
 }
 
-/// Whether a request of `order` would fail, and why, in thousandths: -1000 if it would succeed; 0
-/// if nothing is free, and near 0 if memory is short; near 1000 if it is fragmented. Negative, but
-/// not -1000, where so few blocks are free that the kernel's formula does not hold. The kernel's
-/// `__fragmentation_index`.
+/// Whether a request of `order` would fail, and why, in thousandths. It is -1000 if the request
+/// would succeed. It is 0 if nothing is free, near 0 if memory is short, and near 1000 if memory is
+/// fragmented. If so few blocks are free that the kernel's formula does not hold, it is negative,
+/// but not -1000. Source: the kernel's `__fragmentation_index`.
 pub fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> i64 {
     if suitable(free_blocks, order) > 0 {
         return WOULD_SUCCEED;
@@ -43,7 +43,7 @@ pub fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> i64 {
     let blocks: u128 = free_blocks.iter().copied().map(u128::from).sum();
     let requests = suitable(free_blocks, Order::ZERO) * 1000 / u128::from(order.frames());
     let share = (1000 + requests).checked_div(blocks);
-    // At most 2000, as no block is as large as the request.
+    // At most 2000, because no block is as large as the request.
     share.map_or(0, |share| 1000 - share as i64)
 }
 

@@ -12,9 +12,9 @@
 //! Node 0, zone   Normal           48         5584  ..            0
 //! ```
 //!
-//! The kernel stops counting at 100000 because it counts under its lock. Here the number is known;
-//! the mark stays, so that who reads the kernel's text reads this one, and [`TextForm::Exact`]
-//! does without.
+//! The kernel stops counting at 100000 because it counts under its lock. Here the number is known.
+//! The mark stays, so that a program that reads the kernel's text can read this one.
+//! [`TextForm::Exact`] has no mark.
 //!
 //! Invariant: rendering what was parsed from a kernel's text gives that text, byte for byte.
 
@@ -50,7 +50,7 @@ pub struct ZonePageTypes {
     /// Its counts. From a kernel's text, 100000 means that many or more.
     pub counts: ZoneCounts,
     /// Pageblocks that hold runs of another type than their own, by type: only from a kernel that
-    /// tracks who owns its pages.
+    /// tracks the owners of its pages.
     pub mixed: Option<[u64; Migratetype::COUNT]>,
 }
 

@@ -176,7 +176,7 @@ impl Twin {
         true
     }
 
-    /// Warm blocks of the largest order that has one, but for the reserve and what is isolated.
+    /// Warm blocks of the largest order that has one, without the reserve and what is isolated.
     pub(crate) fn largest_warm(&self, min: Order) -> Vec<Block> {
         let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
         let fits = |block: &Block| {

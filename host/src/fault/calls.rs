@@ -59,8 +59,8 @@ impl Calls {
         // that forks in between does not wait for its own thread. Without a note a nested call
         // would go inside once more, and might wait for a fork that waits for this one.
         let inside = slot.is_some().then(fork::go_inside);
-        // SeqCst pairs with the compiler only: a handler that interrupts this thread from here on
-        // finds the note.
+        // SeqCst pairs with the compiler only, so that a handler that interrupts this thread from
+        // here on finds the note.
         compiler_fence(Ordering::SeqCst);
         Call { calls: self, slot, inside, thread_bound: PhantomData }
     }
@@ -126,7 +126,7 @@ pub struct Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // SeqCst pairs with the compiler only: the locks of the call are given up by now.
+        // SeqCst pairs with the compiler only, so that the locks of the call are given up by now.
         compiler_fence(Ordering::SeqCst);
         // Before the note goes, for the reason in `Calls::begin`.
         drop(self.inside.take());

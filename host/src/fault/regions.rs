@@ -148,8 +148,8 @@ struct Visit<'s>(&'s AtomicUsize);
 
 impl Visit<'_> {
     fn begin(visitors: &Visitors) -> Visit<'_> {
-        // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
-        // the look at the count, or the load in `visit` finds the pointer gone.
+        // SeqCst pairs with the swap in `take_server`, so that R1 holds: either this visitor is
+        // counted before the look at the count, or the load in `visit` finds the pointer gone.
         visitors.0.fetch_add(1, Ordering::SeqCst);
         fence_for_loom();
         Visit(&visitors.0)
@@ -191,8 +191,8 @@ impl Slot {
         // Acquire pairs with the Release in `enter`, so that the end and the server that are seen
         // belong to this start, or to a later one (R2).
         let start = self.start.load(Ordering::Acquire);
-        // Acquire pairs with the Release in `enter`. A thread that sees the end of the slot's next
-        // region sees below that the start of the last one is gone.
+        // Acquire pairs with the Release in `enter`, so that a thread that sees the end of the
+        // slot's next region sees below that the start of the last one is gone.
         let end = self.end.load(Ordering::Acquire);
         // relaxed: it is read after the end, and is the start of that end or of a later one.
         let still = self.start.load(Ordering::Relaxed) == start;
@@ -202,8 +202,9 @@ impl Slot {
     /// Asks the server about a touch of its range.
     fn visit(&self, address: usize, asker: Asker) -> Touched {
         let _visit = Visit::begin(&self.visitors[cpu::current_hint() % VISITORS]);
-        // SeqCst pairs with the swap in `take_server`, as in `Visit::begin`; and as an Acquire with
-        // the store in `enter`, to see the server whole.
+        // SeqCst pairs with the swap in `take_server`, so that a visitor that was counted too late
+        // finds no server (R1). As an Acquire it pairs with the store in `enter`, so that the
+        // server is seen whole.
         let server = self.server.load(Ordering::SeqCst);
         if server.is_null() {
             return if self.covers(address) { Touched::Gone } else { Touched::Foreign };
@@ -217,14 +218,16 @@ impl Slot {
 
     /// Takes the server out, and returns it once no visitor can be using it.
     fn take_server(&self) -> Option<Box<Arc<dyn Server>>> {
-        // SeqCst pairs with the increment in `Visit::begin` (R1).
+        // SeqCst pairs with the increment in `Visit::begin`, so that each visitor is counted before
+        // the looks below, or finds no server (R1).
         let server = self.server.swap(ptr::null_mut(), Ordering::SeqCst);
         if server.is_null() {
             return None;
         }
         fence_for_loom();
         for visitors in &self.visitors {
-            // SeqCst: as above; and as an Acquire, pairs with the Release of a visit's end.
+            // SeqCst: as above. As an Acquire it pairs with the Release of a visit's end, so that
+            // the server is dropped after its last use.
             while visitors.0.load(Ordering::SeqCst) != 0 {
                 thread::yield_now();
             }
@@ -271,33 +274,37 @@ impl<const N: usize> Regions<N> {
             return None;
         }
         let _entering = self.entering.lock();
-        // Acquire pairs with the Release in `Watch::drop`, which takes no lock. A slot that seems
-        // taken for a moment longer is only passed over.
+        // Acquire pairs with the Release in `Watch::drop`, which takes no lock, so that the slot is
+        // filled after its last region left it. A slot that seems taken for a moment longer is only
+        // passed over.
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
         let slot = &self.slots[index];
         // relaxed: read in a child by the thread that forked, or by one that it started.
         slot.outlives_fork.store(server.outlives_fork(), Ordering::Relaxed);
         slot.server.store(Box::into_raw(Box::new(server)), Ordering::SeqCst);
-        // Release pairs with the Acquire in `covers`: after what emptied the slot.
+        // Release pairs with the Acquire in `covers`, so that a thread that sees this end sees what
+        // emptied the slot before.
         slot.end.store(range.end, Ordering::Release);
-        // Pairs with the Acquire in `covers`.
+        // Release pairs with the Acquire in `covers`, so that a thread that sees this start sees
+        // its end and its server (R2).
         slot.start.store(range.start, Ordering::Release);
-        // Pairs with the Acquire in `serve`.
+        // Release pairs with the Acquire in `serve`, so that a thread that looks at the slot finds
+        // it filled.
         self.high.fetch_max(index + 1, Ordering::Release);
         Some(Watch { slot })
     }
 
     /// Whether `address` is in a region, or in one that was dropped.
     pub fn covers(&self, address: usize) -> bool {
-        // Pairs with the Release in `enter`.
+        // Acquire pairs with the Release in `enter`, so that the slots below are found filled.
         let high = self.high.load(Ordering::Acquire);
         self.slots[..high].iter().any(|slot| slot.covers(address))
     }
 
     /// Serves a touch of `address`.
     pub fn serve(&self, address: usize, asker: Asker) -> Touched {
-        // Pairs with the Release in `enter`.
+        // Acquire pairs with the Release in `enter`, so that the slots below are found filled.
         let high = self.high.load(Ordering::Acquire);
         let mut slots = self.slots[..high].iter().filter(|slot| slot.covers(address));
         let visited =
@@ -315,7 +322,8 @@ impl<const N: usize> Regions<N> {
         for slot in &self.slots {
             // relaxed: see `enter`.
             if !slot.outlives_fork.load(Ordering::Relaxed) {
-                // Release pairs with the Acquire in `enter`: its next owner sees the slot empty.
+                // Release pairs with the Acquire in `enter`, so that the slot's next owner sees it
+                // empty.
                 slot.start.store(0, Ordering::Release);
                 slot.server.store(ptr::null_mut(), Ordering::SeqCst);
             }
@@ -352,7 +360,7 @@ impl Watch<'_> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.retire();
-        // Pairs with the Acquire in `enter`: the slot's next owner sees it empty.
+        // Release pairs with the Acquire in `enter`, so that the slot's next owner sees it empty.
         self.slot.start.store(0, Ordering::Release);
     }
 }

@@ -56,7 +56,7 @@ impl Stacks {
         // SAFETY: the stack is this thread's until its bit is cleared. It is in use by nothing
         // else, and the function takes what it is given.
         unsafe { call_on(top, run as usize, std::ptr::from_mut(work).addr()) };
-        // Release pairs with the Acquire in `take`: the next owner writes after this one.
+        // Release pairs with the Acquire in `take`, so that the next owner writes after this one.
         self.used.fetch_and(!(1 << stack), Ordering::Release);
     }
 
@@ -72,7 +72,8 @@ impl Stacks {
             // relaxed: where to look first.
             let free = (!self.used.load(Ordering::Relaxed)).trailing_zeros();
             if free < u64::BITS {
-                // Acquire pairs with the Release in `run`.
+                // Acquire pairs with the Release in `run`, so that this thread writes after the
+                // stack's last owner.
                 let before = self.used.fetch_or(1 << free, Ordering::Acquire);
                 if before >> free & 1 == 0 {
                     return free as usize;

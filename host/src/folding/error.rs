@@ -42,7 +42,7 @@ impl FaultMode {
         self.signal().name()
     }
 
-    /// The signal that a touch of a missing page is, where it is one.
+    /// The signal that a touch of a missing page is, if it is one.
     pub(crate) fn signal(self) -> Signal {
         match self {
             FaultMode::Signal | FaultMode::Thread => Signal::Bus,

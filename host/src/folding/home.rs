@@ -34,14 +34,15 @@ impl Home {
 
     /// Makes it a home of this process too.
     pub fn settle(&self) {
-        // Release pairs with the Acquire in `is_here`: a thread that finds itself at home finds
-        // what was done for that.
+        // Release pairs with the Acquire in `is_here`, so that a thread that finds itself at home
+        // finds what was done for that.
         self.byte().store(1, Ordering::Release);
     }
 
     /// Whether this process made it or has settled in it. May be called in a signal handler.
     pub fn is_here(&self) -> bool {
-        // Pairs with the Release in `settle`.
+        // Acquire pairs with the Release in `settle`, so that a thread that finds itself at home
+        // finds what was done for that.
         self.byte().load(Ordering::Acquire) == 1
     }
 

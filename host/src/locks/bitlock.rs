@@ -139,8 +139,8 @@ impl BitLockWaiters {
     ///
     /// The system call that discarded the page, and the fence here, stand for H1.
     pub fn wake_all(&self) {
-        // SeqCst pairs with the fence in `sleep_while` (W2): a waiter is counted before the load in
-        // `ring`, or looks at its word after the page was discarded.
+        // SeqCst pairs with the fence in `sleep_while` (W2), so that a waiter is counted before the
+        // load in `ring`, or looks at its word after the page was discarded.
         fence(Ordering::SeqCst);
         self.buckets.iter().for_each(Bucket::ring);
     }

@@ -26,7 +26,8 @@ impl Event {
     /// Counts one more happening and wakes all threads that wait. May be called in a signal
     /// handler.
     pub fn raise(&self) {
-        // Release pairs with the Acquire in `seen`.
+        // Release pairs with the Acquire in `seen`, so that a thread that sees this count sees what
+        // happened.
         self.0.word().fetch_add(1, Ordering::Release);
         self.0.wake_all();
     }

@@ -6,6 +6,8 @@
 //! Invariant F1: a waiter that sleeps has found the word equal to what it expected, at a moment
 //! after which every `wake` finds it asleep. The kernel ensures this by the lock of its hash
 //! bucket. The model that is used under loom and shuttle ensures it by a mutex.
+//!
+//! Lock: none. A model has a mutex in the place of the kernel's bucket lock.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use futex_system::Futex;

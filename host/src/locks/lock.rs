@@ -147,8 +147,8 @@ fn acquire_contended(state: &Futex) {
     if spin(state) && try_acquire(state) {
         return;
     }
-    // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. It is taken as
-    // CONTENDED, because others may be asleep (L2).
+    // Acquire pairs with the Release in `Taken::drop`, so that the last holder's changes to the
+    // value are seen. It is taken as CONTENDED, because others may be asleep (L2).
     while state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
         state.wait(CONTENDED);
     }

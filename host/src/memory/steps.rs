@@ -123,7 +123,8 @@ impl Steps {
 
     #[inline]
     fn is_open_in(&self, word: usize, mask: u64) -> bool {
-        // Acquire pairs with the Release in `open`: a thread that sees the bit may write (O1).
+        // Acquire pairs with the Release in `open`, so that a thread that sees the bit may write
+        // (O1).
         self.open[word].load(Ordering::Acquire) & mask == mask
     }
 
@@ -150,7 +151,8 @@ impl Steps {
             open(self.pages_of(&steps)).map_err(|_| error)?;
         }
         for (word, mask) in spans(steps.start, steps.end) {
-            // Release pairs with the Acquire in `is_open` (O1).
+            // Release pairs with the Acquire in `is_open_in`, so that a thread that sees the bit
+            // writes after the system opened the step (O1).
             self.open[word].fetch_or(mask, Ordering::Release);
         }
         let before = std::mem::replace(&mut *extents, self.count_extents());

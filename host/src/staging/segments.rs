@@ -59,7 +59,8 @@ unsafe impl Server for StagingMemory {
             return Served::Foreign;
         }
         let page = (address - range.start) / PAGE_SIZE;
-        // SeqCst pairs with the load in `is_strewn`: a thread that finds this page finds the flag.
+        // SeqCst pairs with the load in `is_strewn`, so that a thread that finds this page finds
+        // the flag.
         self.strewn[page / SEGMENT_PAGES].store(true, Ordering::SeqCst);
         let place = range.start + page * PAGE_SIZE;
         // Only messages of a userfaultfd ask for a page of staging.
@@ -176,7 +177,8 @@ impl Staging {
 
 impl StagingMemory {
     fn is_strewn(&self, segment: u32) -> bool {
-        // SeqCst pairs with the store in `serve`.
+        // SeqCst pairs with the store in `serve`, so that a thread that finds a page which came
+        // unasked finds the flag (G2).
         self.strewn[segment as usize].load(Ordering::SeqCst)
     }
 }
@@ -241,8 +243,8 @@ impl Segment {
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
         let strewn = &self.staging.memory.strewn[self.number as usize];
-        // SeqCst pairs with the store in `StagingMemory::serve`. The flag is cleared first, because
-        // a page that comes later is not discarded.
+        // SeqCst pairs with the store in `StagingMemory::serve`, so that the flag of a page that
+        // comes later stays. It is cleared first, because such a page is not discarded.
         let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
         let pages = any.then_some(first..first + SEGMENT_PAGES);
         // SAFETY: because of `&mut self` there is no reference to the pages.

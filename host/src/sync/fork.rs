@@ -127,14 +127,17 @@ impl Forks {
     pub fn go_inside(&self) -> Inside<'_> {
         let count = &self.inside[cpu::current_hint() % COUNTS].0;
         loop {
-            // SeqCst pairs with the swap and the loads in `prepare`: see the head of this file.
+            // SeqCst pairs with the swap and the loads in `prepare`, so that this thread sees the
+            // fork, or the fork sees this thread: see the head of this file.
             count.fetch_add(1, Ordering::SeqCst);
             fence_for_loom();
-            // SeqCst: as above; and as an Acquire with the Release in `resume`.
+            // SeqCst: as above. As an Acquire it pairs with the Release in `resume`, so that this
+            // thread goes in after the fork.
             if !self.under_way.load(Ordering::SeqCst) {
                 return Inside { count, note: None };
             }
-            // Release pairs with the loads in `prepare`.
+            // Release pairs with the loads in `prepare`, so that a fork that waited for this thread
+            // comes after it.
             count.fetch_sub(1, Ordering::Release);
             // relaxed: it is looked at again above.
             while self.under_way.load(Ordering::Relaxed) {
@@ -165,7 +168,8 @@ impl Forks {
 
     /// Waits until no thread is inside, and lets none go in.
     pub fn prepare(&self) {
-        // Another thread's fork comes first. SeqCst pairs with the load in `go_inside`.
+        // Another thread's fork comes first. SeqCst pairs with the load in `go_inside`, so that a
+        // thread that goes in sees this fork, or is counted below.
         while self.under_way.swap(true, Ordering::SeqCst) {
             // relaxed: it is looked at again above.
             while self.under_way.load(Ordering::Relaxed) {
@@ -189,7 +193,8 @@ impl Forks {
             // relaxed: as above.
             self.noted.iter().for_each(|note| note.store(0, Ordering::Relaxed));
         }
-        // Release pairs with the loads in `go_inside`.
+        // Release pairs with the loads in `go_inside`, so that a thread that goes in comes after
+        // the fork.
         self.under_way.store(false, Ordering::Release);
     }
 }
@@ -200,7 +205,8 @@ impl Drop for Inside<'_> {
         self.note.into_iter().for_each(|note| note.store(0, Ordering::Relaxed));
         // relaxed: it is 0 only in a child that was made in the middle, which has one thread.
         if self.count.load(Ordering::Relaxed) > 0 {
-            // Release pairs with the loads in `prepare`.
+            // Release pairs with the loads in `prepare`, so that the child has all that was done
+            // inside.
             self.count.fetch_sub(1, Ordering::Release);
         }
     }

@@ -75,8 +75,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn step(&self) {
-        // AcqRel pairs with itself: the sanitizer orders what comes before a step before what comes
-        // after the next one.
+        // AcqRel pairs with itself, so that the sanitizer orders what comes before a step before
+        // what comes after the next one.
         self.steps.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -75,13 +75,15 @@ impl Turn {
 
     /// Takes the turn for thread `me` if it is free.
     pub fn try_take(&self, me: u32) -> bool {
-        // Acquire pairs with the Release in `give`. relaxed: a failure reads nothing.
+        // Acquire pairs with the Release in `give`, so that the last owner's work is seen. relaxed:
+        // a failure reads nothing.
         self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Gives the turn up.
     pub fn give(&self) {
-        // Release pairs with the Acquire of the next owner.
+        // Release pairs with the Acquire in `try_take`, so that the next owner sees this one's
+        // work.
         if self.0.swap(0, Ordering::Release) & ASLEEP != 0 {
             self.wake();
         }

@@ -49,7 +49,7 @@ static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What the process folds with, if it does.
 fn engine() -> Option<&'static Engine> {
-    // Acquire pairs with the Release in `Pager::build`.
+    // Acquire pairs with the Release in `build`, so that the engine is seen whole.
     // SAFETY: what is there was leaked by this process.
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
 }
@@ -221,7 +221,7 @@ impl Pager {
         let gate = gate::address().ok_or(libc::ENOMEM)?;
         uffd.register(&(gate..gate + PAGE)).map_err(|_| libc::ENOMEM)?;
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
-        // Release pairs with the Acquire in `engine`.
+        // Release pairs with the Acquire in `engine`, so that the engine is seen whole.
         ENGINE.store(Box::leak(engine), Ordering::Release);
         // relaxed: the thread that reads it is made after this.
         SLOT.store(std::ptr::from_ref(self.slot) as u64, Ordering::Relaxed);

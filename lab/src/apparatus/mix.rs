@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! - T1 an object begins with its length and its thread; who reads it compares both.
+//! - T1 an object begins with its length and its thread; a thread that reads it compares both.
 //! - T2 a rate counts only if all threads got through and a recount finds an empty pool.
 //!
 //! Lock: none but the gate, which is passed once, whatever happened before it.

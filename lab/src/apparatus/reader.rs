@@ -1,4 +1,4 @@
-//! Who reads a zone's pagetypeinfo, in one of three ways.
+//! A reader of a zone's pagetypeinfo, in one of three ways.
 //!
 //! ```text
 //!   counts             the published counts                         no lock

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariant: every even frame of the first 2N is a free block, and its buddy is in use. They were
-//! freed in random order, so that who walks their list jumps about, as in a zone long in use.
+//! freed in random order, so that a thread that walks their list jumps about, as in a zone long in
+//! use.
 
 use crate::ground::{LabError, Rng};
 use buddy::study::Counts;

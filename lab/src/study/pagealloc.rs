@@ -185,7 +185,7 @@ impl Options {
     }
 }
 
-/// One row for each monitor, and one for per-CPU lists. Who is first changes from round to round.
+/// One row for each monitor, and one for per-CPU lists. The first one changes from round to round.
 fn monitored(
     zone: &SharedZone,
     per_cpu: &PerCpu,

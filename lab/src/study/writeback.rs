@@ -154,7 +154,7 @@ impl Case {
         for (policy, hits) in &simulated {
             let mut row = self.row(SIMULATED, policy.name(), hits, reference);
             let missed = hits.iter().filter(|&&hit| !hit).count();
-            // Who came in and is not there in the end went out.
+            // A page that came in and is not there in the end went out.
             row.set("writes_back", missed.saturating_sub(self.size.held()));
             runs.push(row);
         }

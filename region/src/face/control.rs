@@ -2,6 +2,9 @@
 //!
 //! Invariant: nothing here changes a byte. A call that covers many groups takes the region's gate
 //! for one group at a time, so that dropping the region does not wait for all of them.
+//!
+//! Locks: the region's queue, a leaf. The calls into `Folded` take a gate, and under it one group
+//! after the other.
 
 use crate::places::Chunks;
 use crate::state::Folded;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: the addresses are given back first. Then the folding half is dropped by its last
 //! owner, and after that its frames go back to the system.
+//!
+//! Lock: none. The thread that drops the last part takes the locks of that part.
 
 use crate::state::Folded;
 use host::fault::begin_call;

@@ -1,6 +1,9 @@
 //! A region: an address range that a program uses as memory, and whose cold pages are elsewhere.
 //!
 //! Invariant: the bytes are what was last written to them, whatever was paged out meanwhile.
+//!
+//! Lock: none of its own; the calls into `Folded` take a gate, and under it one group after the
+//! other.
 
 use super::control::RegionControl;
 use super::ending::Teardown;

@@ -151,8 +151,8 @@ impl Chunks {
         let pages = chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages);
         span.register(pages.clone())?;
         self.parts_of(&pages).for_each(|(group, open)| self.changed(group, open, 0));
-        // Release pairs with the Acquire in `is_registered`: a thread that sees a chunk registered
-        // may look at what is resident.
+        // Release pairs with the Acquire in `is_registered`, so that a thread that sees a chunk
+        // registered may look at what is resident.
         all.iter().for_each(|chunk| chunk.registered.store(true, Ordering::Release));
         Ok(())
     }
@@ -215,7 +215,8 @@ impl Chunks {
 
     pub(crate) fn is_registered(&self, group: usize) -> bool {
         let chunk = self.chunks[group / CHUNK_GROUPS].get();
-        // Acquire pairs with the Release in `register_all`.
+        // Acquire pairs with the Release in `register_all`, so that a thread that sees the chunk
+        // registered comes after its registration.
         chunk.is_some_and(|chunk| chunk.registered.load(Ordering::Acquire))
     }
 

@@ -7,6 +7,8 @@
 //!
 //! Invariant: a count is the sum of its column. One line's part may wrap, because a page can arrive
 //! on one CPU and leave on another.
+//!
+//! Lock: none; each count is an atomic of one CPU.
 
 use crate::terms::{LastRefusal, RegionStats};
 use host::cpu;

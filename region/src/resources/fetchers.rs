@@ -108,7 +108,8 @@ impl<R> Fetchers<R> {
 
 impl<R> Drop for Fetchers<R> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `run`.
+        // Release pairs with the Acquire in `run`, so that a fetcher ends after what its owner did
+        // until now.
         self.requests.stop.store(true, Ordering::Release);
         self.requests.more.raise();
         for thread in self.threads.drain(..) {
@@ -121,7 +122,8 @@ impl<R> Drop for Fetchers<R> {
 fn run<R: Fetching>(requests: &Requests<R>) {
     let vital = Vital::new("a thread that reads pages from a disk has failed");
     IS_FETCHER.set(true);
-    // Pairs with the Release in `drop`.
+    // Acquire pairs with the Release in `drop`, so that a fetcher ends after what its owner did
+    // before.
     while !requests.stop.load(Ordering::Acquire) {
         let seen = requests.more.seen();
         let next = requests.queue.lock().pop_front();

@@ -137,14 +137,16 @@ impl<R> Shared<R> {
 
     /// Says that the pager ends.
     pub(crate) fn end(&self) {
-        // Pairs with the Acquire in `is_over`.
+        // Release pairs with the Acquire in `is_over`, so that a thread ends after what the pager
+        // did until now.
         self.stop.store(true, Ordering::Release);
         self.work.raise();
     }
 
     /// Whether the pager ends.
     pub(crate) fn is_over(&self) -> bool {
-        // Pairs with the Release in `end`.
+        // Acquire pairs with the Release in `end`, so that a thread ends after what the pager did
+        // before.
         self.stop.load(Ordering::Acquire)
     }
 }

@@ -12,6 +12,8 @@
 //!
 //! Invariant: only a thread that has the lock of a page's group changes what the store has for the
 //! page. The cache may move the page to its disk meanwhile, which a reader does not notice.
+//!
+//! Lock: none here; the caller has the group's, and the store takes a stream's and a cell's.
 
 use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
 use host::PAGE_SIZE;

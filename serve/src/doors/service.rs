@@ -129,7 +129,8 @@ impl Service {
 
     /// The beginning of `stop`, without waiting: accepts no more, and removes the socket paths.
     pub(crate) fn shut(&self) {
-        // Pairs with the Acquire in `is_stopping`: a thread that sees the flag sees what led to it.
+        // Release pairs with the Acquire in `is_stopping`, so that a thread that sees the flag sees
+        // what led to it.
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.doors.iter().for_each(Door::close);
     }
@@ -209,7 +210,8 @@ impl Shared {
     }
 
     fn is_stopping(&self) -> bool {
-        // Pairs with the Release in `shut`.
+        // Acquire pairs with the Release in `shut`, so that a thread that sees the flag sees what
+        // led to it.
         self.stopping.load(Ordering::Acquire)
     }
 

@@ -127,8 +127,8 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
     assert!(matches!(error, ControlError::Garbled(_)), "{error}");
 }
 
-/// 128 callers that had sent half a request locked everybody out of control for half a minute, with
-/// "it may have too many callers" for whoever came next.
+/// 128 callers that had sent half a request locked all others out of control for half a minute. The
+/// next caller read "it may have too many callers".
 #[test]
 fn half_sent_requests_lock_nobody_out() {
     let fixture = start();

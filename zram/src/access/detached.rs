@@ -1,9 +1,9 @@
 //! Leaves that were taken out of the root of a device, and are drained later.
 //!
-//! A detached leaf is nobody's way to anything: the pages read as zeros at once, and a write takes
-//! a fresh leaf. The counters go down by the leaf's sums; the bytes of its objects are pending,
-//! which the limit counts as used, until the job has freed them. Where there is no worker the job
-//! is done before the discard returns.
+//! A detached leaf leads to no page any more. Its pages read as zeros at once, and a write takes a
+//! fresh leaf. The counters go down by the leaf's sums. The bytes of its objects are pending until
+//! the job has freed them, and the limit counts them as used. If there is no worker, the job is
+//! done before the discard returns.
 //!
 //! Invariants
 //! - I1 a leaf is in one job, and in no root.

@@ -56,13 +56,14 @@ impl Blocks {
 
     /// Takes the lowest free block. `None` if there is none.
     pub(crate) fn take(&self) -> Option<u32> {
-        // AcqRel pairs with the minimum in `give`. If a minimum came before, the bit that its
-        // thread cleared is seen. If it comes after, it is kept.
+        // AcqRel pairs with the minimum in `give`, so that no free block is lost. If a minimum came
+        // before, the bit that its thread cleared is seen. If it comes after, it is kept.
         let from = self.start.swap(NOWHERE, Ordering::AcqRel);
         let found =
             (from..self.len.div_ceil(PER_WORD)).find_map(|word| Some((word, self.take_in(word)?)));
         let start = found.map_or(self.len.div_ceil(PER_WORD), |(word, _)| word);
-        // Release pairs with the exchange above in the next call.
+        // Release pairs with the exchange above in the next call, so that the next thread sees the
+        // bit that this one set.
         self.start.fetch_min(start, Ordering::Release);
         let (_, block) = found?;
         // relaxed: a total.
@@ -73,7 +74,8 @@ impl Blocks {
     /// Takes the lowest free block of a word.
     fn take_in(&self, word: u64) -> Option<u32> {
         let bits = &self.bits[word as usize];
-        // Acquire pairs with the clearing in `give`: the block's last user no longer uses it.
+        // Acquire pairs with the clearing in `give`, so that the block's last user no longer uses
+        // it.
         let free = !bits.load(Ordering::Acquire) & self.usable(word);
         if free == 0 {
             return None;
@@ -95,7 +97,8 @@ impl Blocks {
     pub(crate) fn give(&self, block: u32) {
         let word = u64::from(block) / PER_WORD;
         let bit = 1 << (u64::from(block) % PER_WORD);
-        // Release pairs with the load in `take_in`.
+        // Release pairs with the load in `take_in`, so that this use of the block ends before its
+        // next one begins.
         let before = self.bits[word as usize].fetch_and(!bit, Ordering::Release);
         debug_assert!(before & bit != 0, "I1: block {block} was in use");
         // Release pairs with the exchange in `take`, so that a thread that finds the word sees the

@@ -9,6 +9,8 @@
 //! that does not note ages has no such table.
 //!
 //! Invariant: a page that is stored was stamped when it was written.
+//!
+//! Lock: none; each age is an atomic, and an age that is a moment old does no harm.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 //! `check` can recount them while no request is under way. Pages in detached leaves are pending
 //! instead. A counter may lack what threads are about to enter, so for a moment it may be negative.
 //!
+//! Lock: none; each is an atomic.
+//!
 //! [`Stored::tally`]: super::stored::Stored::tally
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -97,13 +99,14 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
-        // Pairs with the Release in `bump`: a thread that has read what a request added to any
-        // counter sees below that the request was entered.
+        // Acquire pairs with the Release in `bump`, so that a thread that has read what a request
+        // added to any counter sees below that the request was entered.
         fence(Ordering::Acquire);
-        // Pairs with the same: a thread that sees that a request was entered sees it under way
-        // until it ends.
+        // Acquire pairs with the same, so that a thread that sees that a request was entered sees
+        // it under way until it ends.
         let changes = self.changes.load(Ordering::Acquire);
-        // Pairs with the same: a thread that sees that a request ended reads all that it added.
+        // Acquire pairs with the same, so that a thread that sees that a request ended reads all
+        // that it added.
         let changing = self.changing.load(Ordering::Acquire);
         (changing == 0).then_some(changes)
     }

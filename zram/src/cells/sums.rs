@@ -9,6 +9,8 @@
 //! once and looks at no cell.
 //!
 //! Invariant: the sums are those of the cells, as `check` recounts them; see [`LeafSums`].
+//!
+//! Lock: that of the slot's cell, which the caller has.
 
 use zsmalloc::{CellGuard, LeafSums, LeafTally};
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Adds to a counter.
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
-    // Release pairs with the fence and loads in `Counters::changes`; otherwise it is an independent
-    // total.
+    // Release pairs with the fence and loads in `Counters::changes`, so that a thread that reads
+    // this sees that the request was entered. Otherwise it is an independent total.
     counter.fetch_add(by, Ordering::Release);
 }
 

@@ -8,6 +8,9 @@
 //!
 //! Invariant: a size that is refused leaves the device uninitialised. If an algorithm was the
 //! reason, all algorithms are forgotten, as in the kernel.
+//!
+//! Locks: the turn of the device, then its state. The state is given up before a disk is dropped,
+//! because that takes a moment.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,8 +17,8 @@
 //! - I2 the counter of pending bytes is the sum of the marked slots' objects.
 //! - I3 while numbers are queued a request is under way that will ask for the drain, or has asked.
 //!
-//! Locks: the queue's turn, then a cell. Who flushes holds no cell; who pushes may, as a push never
-//! waits. Source: study S3, v3.
+//! Locks: the queue's turn, then a cell. A thread that flushes holds no cell. One that pushes may,
+//! because a push never waits. Source: study S3, v3.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -202,16 +202,17 @@ impl SetAside {
     pub(crate) fn ask(self: &Arc<SetAside>, slots: &Slots) {
         // relaxed: a hint; what is pushed later asks later.
         self.full.store(false, Ordering::Relaxed);
-        // AcqRel pairs with the exchange in the job: who finds it taken pushed before that flushes.
+        // AcqRel pairs with the exchange in the job, so that the job flushes what was pushed by a
+        // thread that finds it asked for.
         if self.asked.swap(true, Ordering::AcqRel) {
             return;
         }
         let set_aside = Arc::downgrade(self);
         slots.pool.memory().defer(0, move || {
             if let Some(set_aside) = set_aside.upgrade() {
-                // Before the flush: what is not flushed by it asks again.
-                // AcqRel pairs with the exchange in `ask`: what was pushed before that found it
-                // taken is seen by the flush.
+                // This comes before the flush, so that a thread whose page the flush misses asks
+                // again. AcqRel pairs with the exchange in `ask`, so that the flush sees what a
+                // thread pushed before it found the job asked for.
                 set_aside.asked.swap(false, Ordering::AcqRel);
                 set_aside.queue.flush();
             }

@@ -73,8 +73,8 @@ pub enum FreeDesign {
     Range,
     /// At once: when a discard returns, nothing of what it emptied is left.
     Sync,
-    /// Slot by slot, later, what a slot has in the device's books too: the callback form of study
-    /// S3. Until then the statistics count such pages as stored, though they read as zeros.
+    /// Slot by slot and later, what a slot has in the device's books too: the callback form of
+    /// study S3. Until then the statistics count such pages as stored, although they read as zeros.
     Entries,
     /// Slot by slot, the object later: the allocator-only form of study S3.
     Handles,

@@ -46,7 +46,7 @@ impl Entries {
         leaves.walk(self.spare, if self.spare == CellNumber::NONE { 0 } else { BLOCK }, found)
     }
 
-    /// Takes an entry; `NONE` where the class has none.
+    /// Takes an entry; `NONE` if the class has none.
     #[inline]
     pub(super) fn take(&mut self, leaves: &Leaves) -> CellNumber {
         if self.first == CellNumber::NONE {
@@ -64,13 +64,13 @@ impl Entries {
         entry
     }
 
-    /// Gets a block from the stock; there is none here.
+    /// Gets a block from the stock, because there is none here.
     pub(super) fn restock(&mut self, stock: &Stock, leaves: &Leaves) -> Result<(), AllocError> {
         self.spare = stock.take(leaves)?;
         Ok(())
     }
 
-    /// Takes a chain as a whole; nothing where there is none.
+    /// Takes a chain as a whole. Nothing, if there is none.
     pub(super) fn take_chain(&mut self) -> Option<Chain> {
         if self.first == CellNumber::NONE {
             (self.first, self.count) = (self.spare.take(), BLOCK);
@@ -91,8 +91,8 @@ impl Entries {
         }
     }
 
-    /// Gives an entry and its cell back; to the stock, a block at a time, what the class need not
-    /// keep.
+    /// Gives an entry and its cell back. What the class need not keep goes to the stock, a block at
+    /// a time.
     #[inline(always)]
     pub(crate) fn give(&mut self, entry: CellNumber, cell: &AtomicU64, stock: &Stock) {
         chain(cell, self.first);

@@ -20,9 +20,9 @@
 //! allocated, keeps its place as it fills. What is fuller than a given share, or
 //! emptier, is a slice.
 //!
-//! Of the groups that a zspage of few slots is never in there are no borders: borders are counted
-//! by *level*, and an object more or less is a level more or less, or none. With 12 slots or more a
-//! level is a group; with fewer each number of objects has a group, and a level, of its own.
+//! Borders are counted by *level*. One object more or less is one level more or less, or none. With
+//! 12 slots or more a level is a group. With fewer slots each number of objects has a group and a
+//! level of its own, and groups that a zspage is never in have no border.
 //!
 //! Invariants
 //! - I1 `zspages` holds every zspage of the class once, fuller groups first; a header says where
@@ -61,17 +61,18 @@ pub(crate) fn group_of(in_use: usize, objects: usize) -> usize {
 /// Objects to level, without a division or a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Levels {
-    /// Of an object, and of none.
+    /// The units of an object, and of a zspage without objects.
     each: u32,
     none: u32,
 }
 
 impl Levels {
-    /// Of zspages with `objects` slots. Where a level is a group: a tenth of full rounded down to
-    /// the group below, and one more. Each is a little more than a tenth, and none a little less
-    /// than one, so that none stays none, and a whole number of tenths is one. Exact, as all the
-    /// little together are below 256 / 2^16, and no share of 256 slots at most is closer to the
-    /// next tenth than 1 / 256.
+    /// The levels of zspages with `objects` slots. Where a level is a group, it is a tenth of full,
+    /// rounded down, and one more. `each` is a little more than a slot's share of ten levels, and
+    /// `none` is a little less than one level. So a zspage without objects is at level 0, and a
+    /// whole number of tenths reaches its level. This is exact: all that `each` has too much adds
+    /// up to less than 256 / 2^16, and no share of at most 256 slots is closer to the next tenth
+    /// than 1 / 256.
     const fn of(objects: u16) -> Levels {
         match FULL.checked_sub(objects as usize) {
             Some(empty) => Levels { each: LEVEL, none: (empty as u32) << LEVEL_SHIFT },
@@ -84,7 +85,7 @@ impl Levels {
         (self.units(in_use) >> LEVEL_SHIFT) as usize
     }
 
-    /// Of one object more, and of so many.
+    /// The units of one object more, and of so many.
     #[inline]
     const fn down_to(self, in_use: usize) -> (usize, usize) {
         let units = self.units(in_use);
@@ -110,7 +111,7 @@ impl Fullness {
         let mut counts = [0; GROUPS];
         for (level, group) in layout.groups() {
             let start = if level == FULL { 0 } else { self.borders[level] };
-            // Wrapping, as a recount asks before it knows that the borders are in order.
+            // It wraps, because a recount asks before it knows that the borders are in order.
             counts[group] = self.end(layout, level).wrapping_sub(start);
         }
         counts
@@ -134,17 +135,17 @@ impl Fullness {
         self.zspages.get(self.borders[FULL - 1] as usize).copied()
     }
 
-    /// Makes sure that there is room for one more; gives the bytes that were taken for that.
+    /// Makes sure that there is room for one more. Returns the bytes that this took.
     pub(crate) fn reserve(&mut self) -> Result<usize, TryReserveError> {
         let (len, before) = (self.zspages.len(), self.zspages.capacity());
         if len == before {
-            // By a quarter, as what is not used is part of the cost of every object.
+            // It grows by a quarter, because unused room is part of the cost of every object.
             self.zspages.try_reserve_exact((len / 4).max(4))?;
         }
         Ok((self.zspages.capacity() - before) * size_of::<DescriptorId>())
     }
 
-    /// Gives back what a class that has become small no longer needs; gives its bytes.
+    /// Gives back what a class that has become small no longer needs. Returns its bytes.
     pub(crate) fn shrink(&mut self) -> usize {
         let before = self.zspages.capacity();
         if self.zspages.len() * 4 < before {
@@ -213,9 +214,9 @@ impl Fullness {
         after: usize,
     ) {
         let (from, to) = of.layout.levels.down_to(after);
-        // To the end of its level, which begins the next one then. What is there may be itself; and
-        // where it stays at its level, it changes places with itself: whether it does, nothing
-        // could predict.
+        // It goes to the end of its level, which is then the beginning of the next one. It may be
+        // there already. If it stays at its level, it changes places with itself, because no branch
+        // could be predicted here.
         self.borders[to] -= (from - to) as u32;
         let hole = header.position();
         let last = if from == to { hole } else { self.borders[to] };
@@ -243,7 +244,7 @@ impl Fullness {
         if level == layout.empty() { self.zspages.len() as u32 } else { self.borders[level - 1] }
     }
 
-    /// Puts what is at a position where nothing is; gives the position.
+    /// Moves the zspage at `from` into a hole. Returns `from`, which is a hole then.
     #[inline]
     fn fill(&mut self, of: &Descriptors<'_>, hole: u32, from: u32) -> u32 {
         if hole != from {

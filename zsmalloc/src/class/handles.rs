@@ -10,7 +10,7 @@ use crate::leaves::{LeafUse, Leaves};
 use crate::numbers::{AllocError, CellNumber};
 
 impl State {
-    /// Takes an entry for a handle of the given kind; `NONE` where the class has none.
+    /// Takes an entry for a handle of the given kind; `NONE` if the class has none.
     #[inline]
     pub(crate) fn take_entry(&mut self, kind: LeafUse, leaves: &Leaves) -> CellNumber {
         let entry = self.entries_of(kind).take(leaves);
@@ -38,8 +38,8 @@ impl State {
         self.entries_of(kind).restock(stocks.of(kind), leaves)
     }
 
-    /// Takes all free entries of the given kind as one chain; nothing where there are none.
-    /// From here on they are in no chain: the class counts them as departed.
+    /// Takes all free entries of the given kind as one chain. Nothing, if there are none. From here
+    /// on they are in no chain, and the class counts them as departed.
     pub(crate) fn take_chain(&mut self, kind: LeafUse) -> Option<Chain> {
         let chain = self.entries_of(kind).take_chain();
         if chain.is_some() {

@@ -72,7 +72,7 @@ impl Stock {
         Stock { purpose, pool, parts: (0..parts).map(part).collect() }
     }
 
-    /// A block of this CPU's part, or of another one; cut from a new leaf where none is left.
+    /// A block of this CPU's part, or of another one. If none is left, it is cut from a new leaf.
     pub(super) fn take(&self, leaves: &Leaves) -> Result<CellNumber, AllocError> {
         let here = self.here();
         let (before, after) = self.parts.split_at(here);
@@ -119,8 +119,8 @@ impl Stock {
         self.states().map(|state| state.leaves.len() as u64).sum()
     }
 
-    /// Walks every block: adds their entries to `found`; gives how many entries there are in all,
-    /// behind objects and in classes too.
+    /// Walks every block, and adds their entries to `found`. Returns how many entries there are in
+    /// all, behind objects and in classes too.
     pub(crate) fn check(
         &self,
         leaves: &Leaves,
@@ -143,7 +143,7 @@ impl Stock {
         self.parts.len() * size_of::<Part>() + self.states().map(lists).sum::<usize>()
     }
 
-    /// Gives the leaves back of a pool that is being dropped; its objects are gone.
+    /// Gives back the leaves of a pool that is being dropped, whose objects are gone.
     pub(crate) fn drain(&self, leaves: &Leaves) {
         for mut state in self.states() {
             for leaf in std::mem::take(&mut *state).leaves {

@@ -8,6 +8,8 @@
 //! Invariants
 //! - I1 a buffer never grows: a value enters where there is room, or not at all.
 //! - I2 `bytes` is at most `quota`, which the depot granted and takes back with the buffer.
+//!
+//! Lock: none of its own. Its one owner is a shard, the depot or a drain.
 
 use std::collections::TryReserveError;
 use std::time::Instant;
@@ -28,7 +30,7 @@ pub(super) struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// Values in a buffer at most; few in a model, so that buffers are changed in it.
+    /// The most values of a buffer. They are few in a model, so that buffers are changed in it.
     pub(super) const CAPACITY: usize =
         if cfg!(any(loom, shuttle)) { 2 } else { BUFFER_BYTES / const { nonzero(size_of::<T>()) } };
 

@@ -48,8 +48,8 @@ impl Count {
 }
 
 impl<T> Queue<T> {
-    /// Recounts the queue: `weigh` says again how many bytes of payload a value stands for. Gives
-    /// the values that are pending, and their payload in bytes. Waits for a drain under way; where
+    /// Recounts the queue. `weigh` says again how many bytes of payload a value stands for. Returns
+    /// the values that are pending, and their payload in bytes. It waits for a drain under way. If
     /// others push so much that buffers change hands all the time, not all is compared.
     ///
     /// # Errors

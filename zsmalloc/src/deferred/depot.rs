@@ -11,7 +11,7 @@
 //! Invariants
 //! - I1 every buffer is free, a shard's, queued, or being drained; one is being drained at a time.
 //! - I2 `left` + quotas of the shards' buffers + bytes of the others with values = the budget. So
-//!   what is pending never exceeds the budget, and nobody has to add it up to know.
+//!   what is pending never exceeds the budget, and need not be added up.
 //! - I3 buffers are drained in the order in which they were queued: those up to the nth are once
 //!   `head` >= n. One that kept values goes back to the front, and `head` waits for it.
 //!
@@ -57,7 +57,7 @@ impl<T> Depot<T> {
         Ok(Depot { free, queued, draining, left, grant, tail, head, drained, changes, opened })
     }
 
-    /// A free buffer with a quota; where there is none, or no payload may be pending any more,
+    /// A free buffer with a quota. If there is none, or no more payload may be pending,
     /// [`Buffer::NONE`].
     pub(super) fn give_free(&mut self) -> Buffer<T> {
         let quota = self.grant.min(self.left);
@@ -71,7 +71,7 @@ impl<T> Depot<T> {
         buffer
     }
 
-    /// Takes a buffer that was a shard's; true when it has values, which wait from now on.
+    /// Takes a buffer that was a shard's. True if it has values, which wait from now on.
     pub(super) fn put(&mut self, mut buffer: Buffer<T>) -> bool {
         if !buffer.exists() {
             return false;

@@ -6,25 +6,27 @@
 //!                   8 frees later: freed                   out, in         halfway
 //! ```
 //!
-//! An object freed in no order waits for its cell, then for its frame's word, then for its header.
-//! Nobody knows which is next, so nothing can be asked for in advance; and a free has more
-//! instructions than a core looks ahead, so no two of them wait at once. Freed eight later, all
-//! three have come.
+//! A free in random order waits for the object's cell, then for its frame's word, then for its
+//! header. The next one is not known, so no line can be asked for in advance. A free has more
+//! instructions than a core looks ahead, so no two of them wait at once. If the object is freed
+//! eight frees later, all three lines have come.
 //!
-//! What a pool says about itself is exact all the same: who asks flushes the lines, and so does who
-//! compacts, who is refused a slot, and the worker when the pool is at rest.
+//! What a pool says about itself is exact all the same, because a thread that asks flushes the
+//! lines. So does a thread that compacts or is refused a slot, and the worker when the pool is at
+//! rest.
 //!
 //! Source: software pipelining, as Chen, Ailamaki, Gibbons and Mowry use it for hash joins
 //! ("Improving hash join performance through prefetching", 2004).
 //!
 //! Invariants
-//! - I1 an entry in a line is a handle's whose owner gave it away: who takes it out frees it, and
-//!   to everybody else the object is in use (I1 and I2 of `objects::later`).
+//! - I1 an entry in a line is a handle's whose owner gave it away. The thread that takes it out
+//!   frees it, and to all others the object is in use (I1 and I2 of `objects::later`).
 //! - I2 entries are put in and taken out by exchanges, so each is taken out once.
-//! - I3 who flushes has the turn until what it took is freed: who has it next finds those freed.
+//! - I3 a thread that flushes has the turn until what it took is freed. So the thread that has it
+//!   next finds those objects freed.
 //!
-//! A thread has a line of its own while there are no more threads than lines. Where there are more,
-//! two may find that an object which one of them freed is in the hand of the other.
+//! A thread has a line of its own while there are no more threads than lines. If there are more, an
+//! object that one thread freed may be taken out, and be freed, by another one.
 //!
 //! Locks: the turn to flush, and classes below it.
 
@@ -53,13 +55,13 @@ struct Line {
 pub(crate) struct Lag {
     /// A power of two, or 0.
     frees: usize,
-    /// Built by the first free; `None` inside where there was no memory for them.
+    /// Built by the first free. `None` inside if there was no memory for them.
     lines: OnceLock<Option<Box<[Line]>>>,
     turn: RankedMutex<()>,
 }
 
 impl Lag {
-    /// Of so many frees: 0, which is none at all, or a power of two up to [`LAG_MAX`].
+    /// A lag of so many frees: 0, which is none, or a power of two up to [`LAG_MAX`].
     pub(crate) fn new(frees: usize) -> Result<Lag, MemoryError> {
         if frees > LAG_MAX || frees != 0 && !frees.is_power_of_two() {
             return Err(MemoryError::BadConfig { what: "a lag is 0, 1, 2, 4 or 8 frees" });
@@ -85,8 +87,8 @@ impl Lag {
         self.lines.get_or_init(build).as_deref()
     }
 
-    /// Puts an entry in the line of this thread; gives the entry that is to be freed now, if there
-    /// is one. `halfway` is told which entry is half through the line (or `NONE`).
+    /// Puts an entry in the line of this thread. Returns the entry that is to be freed now, if
+    /// there is one. `halfway` is told which entry is half through the line (or `NONE`).
     #[inline(always)]
     pub(crate) fn pass(
         &self,
@@ -96,21 +98,21 @@ impl Lag {
         let Some(lines) = self.lines() else { return Some(entry) };
         let line = &lines[host::cpu::thread_hint() % LINES];
         let (frees, mask) = (self.frees, (self.frees - 1) % LAG_MAX);
-        // relaxed: which place is next is a hint; a place that two threads take is exchanged twice.
+        // relaxed: the next place is a hint. If two threads take one place, it is exchanged twice.
         let next = line.next.load(Ordering::Relaxed) as usize;
         // relaxed: as above.
         line.next.store(next.wrapping_add(1) as u32, Ordering::Relaxed);
         // relaxed: a hint.
         let between = line.entries[(next + frees / 2) & mask].load(Ordering::Relaxed);
         halfway(CellNumber::new(between));
-        // AcqRel pairs with itself, here and in `Flush`: a thread that takes an entry out sees what
-        // the one that put it in saw of the object.
+        // AcqRel pairs with itself, here and in `Flush`, so that a thread that takes an entry out
+        // sees what the one that put it in saw of the object.
         let out = line.entries[next & mask].swap(entry.get(), Ordering::AcqRel);
         CellNumber::new(out).some()
     }
 
-    /// What is in the lines, to be freed by the caller, who has the turn meanwhile (I3); nothing
-    /// where there were never any.
+    /// What is in the lines, to be freed by the caller, which has the turn meanwhile (I3). `None`
+    /// if there never were lines.
     pub(crate) fn flush(&self) -> Option<Flush<'_>> {
         let lines = self.built()?;
         Some(Flush { lines, at: 0, _turn: self.turn.lock() })

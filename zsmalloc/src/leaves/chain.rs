@@ -44,7 +44,7 @@ impl Leaves {
         if entry == CellNumber::NONE { Ok(()) } else { Err(longer()) }
     }
 
-    /// The entry that follows a chained one; the chain's lock is held.
+    /// The entry that follows a chained one, while the chain's lock is held.
     #[inline]
     pub(crate) fn chained(&self, entry: CellNumber) -> CellNumber {
         // relaxed: the chain's lock orders chained words.

@@ -1,7 +1,7 @@
 //! Leaves: pages of 512 cells, the unit in which a store takes and gives back table space.
 //!
 //! ```text
-//!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     entry = leaf * 512 + index
+//!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     number = leaf * 512 + index
 //!   owners   | -              | pool id           | 0      | ...     0 = nobody's
 //!   words    | -              | the client's      | -      | ...     one for the whole leaf, on a
 //! ```                                                                  cache line of its own
@@ -14,7 +14,7 @@
 //!  +----------+--------+-------------------+
 //! ```
 //!
-//! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
+//! A leaf is named by its number, which any code may write down and none can misuse. Every access
 //! goes through the owner word, so a number that is stale or made up is refused.
 //!
 //! Invariants
@@ -125,8 +125,8 @@ impl OwnedLeaves<'_> {
 
     #[inline(always)]
     fn has_at(&self, index: usize) -> bool {
-        // Acquire pairs with the Release in `alloc` and, through the cell's lock, with
-        // `begin_drain`.
+        // Acquire pairs with the Release in `alloc`, so that a thread that sees the owner sees the
+        // leaf empty. It pairs with `begin_drain` through the lock of a cell, so that I2 holds.
         let owner = self.owners.get(index).map(|owner| owner.load(Ordering::Acquire));
         owner == Some(self.word)
     }
@@ -162,7 +162,8 @@ impl Leaves {
         self.words.touch(index..index + 1);
         // relaxed: published with the owner.
         self.words[index][0].store(0, Ordering::Relaxed);
-        // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
+        // Release pairs with the Acquire in `has_at`, so that a thread that sees the owner sees the
+        // leaf empty.
         self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
         Ok(leaf)
     }
@@ -202,9 +203,9 @@ impl Leaves {
     pub(crate) fn begin_drain(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> bool {
         let word = owner_word(pool, purpose);
         self.owners.get(leaf.table_index()).is_some_and(|owner| {
-            // Pairs with the load in `owned`, through the lock of each cell that the drain takes
-            // next: a thread that locks a cell after the drain unlocked it finds the pool's id
-            // gone.
+            // AcqRel pairs with the load in `has_at` through the lock of each cell, which the drain
+            // takes next, so that a thread that locks a cell after the drain unlocked it finds the
+            // pool's id gone.
             let drain = || {
                 owner
                     .compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
@@ -218,7 +219,8 @@ impl Leaves {
 
     /// Puts a drained leaf back; every cell is empty.
     pub(crate) fn end_drain(&self, leaf: LeafId, purpose: LeafUse) {
-        // Pairs with the Acquire in `owned`: nobody who still sees an owner sees the next life.
+        // Release pairs with the Acquire in `has_at`, so that no thread that sees the last owner
+        // sees the leaf's next life.
         self.owners[leaf.table_index()].store(0, Ordering::Release);
         let mut free = self.free.lock();
         free.held[purpose as usize].push(leaf);
@@ -227,14 +229,15 @@ impl Leaves {
         }
     }
 
-    /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its
-    /// objects: nobody looks at their words again. True when so many are free that they are to be
-    /// returned.
+    /// Puts the leaves of clients' cells back that are `pool`'s. The pool is gone with all its
+    /// objects, so no thread looks at their words again. True if so many are free that they should
+    /// go back to the system.
     pub(crate) fn abandon(&self, leaves: &[LeafId], pool: u32) -> bool {
         let mut free = self.free.lock();
         for &leaf in leaves {
             if self.begin_drain(leaf, pool, LeafUse::Cells) {
-                // Pairs with the Acquire in `owned`, as in `end_drain`.
+                // Release pairs with the Acquire in `has_at`, so that no thread that sees the last
+                // owner sees the leaf's next life.
                 self.owners[leaf.table_index()].store(0, Ordering::Release);
                 free.unwiped.push(leaf);
             }
@@ -262,11 +265,11 @@ impl Leaves {
         }
     }
 
-    /// The use of the leaf that an entry lies in; only the owner of the entry may rely on it.
+    /// The use of the leaf that a cell lies in; only the owner of the cell may rely on it.
     #[inline]
-    pub(crate) fn use_of(&self, entry: CellNumber) -> LeafUse {
-        let owner = self.owners.get(entry.leaf_table_index());
-        // relaxed: constant while the entry is in use.
+    pub(crate) fn use_of(&self, number: CellNumber) -> LeafUse {
+        let owner = self.owners.get(number.leaf_table_index());
+        // relaxed: constant while the cell is in use.
         let word = owner.map_or(0, |owner| owner.load(Ordering::Relaxed));
         use_in(word)
     }
@@ -277,8 +280,8 @@ impl Leaves {
         while self.return_unwiped() {}
     }
 
-    /// Returns abandoned leaves, as many as are handled in one hold of the lock; false when there
-    /// are no more, or some are in use.
+    /// Returns abandoned leaves, as many as are handled in one hold of the lock. False if there are
+    /// no more, or if some are in use.
     fn return_unwiped(&self) -> bool {
         let mut free = self.free.lock();
         let from = free.unwiped.len().saturating_sub(FREE_LEAVES_HELD);
@@ -291,9 +294,9 @@ impl Leaves {
         go_on
     }
 
-    /// The client's word of the leaf that an entry lies in.
-    pub(crate) fn word_of(&self, entry: CellNumber) -> &AtomicU64 {
-        &self.words[entry.leaf_table_index()][0]
+    /// The client's word of the leaf that a cell lies in.
+    pub(crate) fn word_of(&self, number: CellNumber) -> &AtomicU64 {
+        &self.words[number.leaf_table_index()][0]
     }
 
     /// The cell of an entry that a handle names, or a chain.
@@ -308,8 +311,8 @@ impl Leaves {
 
     /// The cell, by number; `None` outside the table.
     #[inline]
-    pub(crate) fn cell(&self, entry: CellNumber) -> Option<&AtomicU64> {
-        self.cells().get(entry.table_index())
+    pub(crate) fn cell(&self, number: CellNumber) -> Option<&AtomicU64> {
+        self.cells().get(number.table_index())
     }
 
     /// Every cell, by number.
@@ -374,8 +377,8 @@ impl Leaves {
         for run in locked.chunk_by(|a, b| a.get() + 1 == b.get()) {
             let first = run[0].table_index();
             let refused = self.cells.discard(first..first + run.len()).is_err();
-            // Refused by the system, the pages stay held, and are zero once they are unlocked; the
-            // same stands for the discard under loom, where a leaf is no page.
+            // If the system refuses, the pages stay held, and are zero once they are unlocked.
+            // Under loom, where a leaf is no page, the same stands for the discard.
             if refused || cfg!(loom) {
                 run.iter().for_each(|&leaf| self.unlock_first(leaf, LEAF_CELLS));
             }
@@ -385,8 +388,8 @@ impl Leaves {
         self.waiters.wake_all();
     }
 
-    /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none
-    /// locked, when one is in use.
+    /// Locks every cell of a free leaf, and empties it if it was abandoned. If a cell is in use,
+    /// none is locked, and this is false.
     fn lock_all(&self, leaf: LeafId) -> bool {
         for (index, cell) in self.cells[leaf.table_index()].iter().enumerate() {
             if !replace_unlocked(cell, LOCKED) {
@@ -400,19 +403,20 @@ impl Leaves {
     /// Unlocks the first `count` cells of a free leaf.
     fn unlock_first(&self, leaf: LeafId, count: usize) {
         for cell in &self.cells[leaf.table_index()][..count] {
-            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`. A free cell is zero
-            // but for the lock bit.
+            // SeqCst pairs with the re-check in `BitLockWaiters::wait_while`, so that a waiter sees
+            // the bit cleared, or is woken below. A free cell is zero except for the lock bit.
             cell.swap(0, Ordering::SeqCst);
         }
         self.waiters.wake_all();
     }
 }
 
-/// Gives a cell of a free leaf a new word; false where it is locked.
+/// Gives a cell of a free leaf a new word. False if it is locked.
 fn replace_unlocked(cell: &AtomicU64, word: u64) -> bool {
     // relaxed: a guess, confirmed by the exchange.
     let old = cell.load(Ordering::Relaxed) & !LOCKED;
-    // Acquire pairs with the unlocking in `CellGuard`. relaxed: a failure reads nothing.
+    // Acquire pairs with the unlocking in `CellGuard`, so that the cell's last holder has left it.
+    // relaxed: a failure reads nothing.
     cell.compare_exchange(old, word, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 

@@ -7,6 +7,8 @@
 //! ```
 //!
 //! Invariant: while the bit is set, only the thread that set it changes the word.
+//!
+//! Lock: a cell's, of rank `Cell`. The mover only tries it, because it holds a class lock.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{HeldRank, Rank};
@@ -14,11 +16,12 @@ use host::{HeldRank, Rank};
 use super::leaf::{LeafUse, Leaves};
 use crate::numbers::{CellNumber, LOCKED, Word};
 
-/// A cell that is locked for as long as this lives; then it has `word`, also where a panic ends it.
+/// A cell that is locked for as long as this lives. Afterwards it has `word`, even if a panic ended
+/// this.
 pub(crate) struct LockedCell<'l> {
     leaves: &'l Leaves,
     cell: &'l AtomicU64,
-    entry: CellNumber,
+    number: CellNumber,
     pub(crate) word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: HeldRank,
@@ -26,35 +29,34 @@ pub(crate) struct LockedCell<'l> {
 
 impl Drop for LockedCell<'_> {
     fn drop(&mut self) {
-        self.leaves.unlock_word(self.entry, self.cell, self.word);
+        self.leaves.unlock_word(self.number, self.cell, self.word);
     }
 }
 
 impl Leaves {
-    /// Locks the cell of `entry` if nobody uses its object: for the mover, under a class lock.
-    pub(crate) fn try_lock(&self, entry: CellNumber) -> Option<LockedCell<'_>> {
-        let (word, cell) = (self.try_lock_word(entry)?, self.cell(entry)?);
+    /// Locks a cell if no thread uses its object. It is for the mover, under a class lock.
+    pub(crate) fn try_lock(&self, number: CellNumber) -> Option<LockedCell<'_>> {
+        let (word, cell) = (self.try_lock_word(number)?, self.cell(number)?);
         let held = HeldRank::enter_try(Rank::Cell);
-        Some(LockedCell { leaves: self, cell, entry, word, _held: held })
+        Some(LockedCell { leaves: self, cell, number, word, _held: held })
     }
 
-    /// Sets the lock bit of an entry's cell, and waits for it where another thread has it; gives
-    /// the word.
-    pub(crate) fn lock_word(&self, entry: CellNumber, cell: &AtomicU64) -> Word {
+    /// Sets the lock bit of a cell, and waits for it while another thread has it; gives the word.
+    pub(crate) fn lock_word(&self, number: CellNumber, cell: &AtomicU64) -> Word {
         loop {
             if let Some(word) = try_lock(cell, |_| true) {
                 return word;
             }
             // relaxed: only decides whether to go on waiting; `try_lock` orders.
             let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
-            self.waiters.wait_while(entry.table_index(), locked);
+            self.waiters.wait_while(number.table_index(), locked);
         }
     }
 
-    /// Sets the lock bit of `entry` if nobody uses its object; gives the word.
-    pub(crate) fn try_lock_word(&self, entry: CellNumber) -> Option<Word> {
-        let cell = self.cell(entry)?;
-        match self.use_of(entry) {
+    /// Sets the lock bit of a cell if no thread uses its object, and gives the word.
+    pub(crate) fn try_lock_word(&self, number: CellNumber) -> Option<Word> {
+        let cell = self.cell(number)?;
+        match self.use_of(number) {
             LeafUse::Cells => try_lock(cell, |_| true),
             // A word that names nothing is about to be written, by the thread that stores the
             // object and that takes no lock.
@@ -63,13 +65,13 @@ impl Leaves {
         }
     }
 
-    /// Gives the lock bit of `entry` up, and its cell a new word.
-    pub(crate) fn unlock_word(&self, entry: CellNumber, cell: &AtomicU64, word: Word) {
-        // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
-        // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
-        // the Acquire in `try_lock`.
+    /// Gives the lock bit of a cell up, and the cell a new word.
+    pub(crate) fn unlock_word(&self, number: CellNumber, cell: &AtomicU64, word: Word) {
+        // SeqCst pairs with the re-check in `BitLockWaiters::wait_while`, so that the waiter sees
+        // the bit gone, or `wake` sees the waiter. As a Release it pairs with the Acquire in
+        // `try_lock`, so that the next holder sees what this one did.
         cell.swap(word.0 & !LOCKED, Ordering::SeqCst);
-        self.waiters.wake(entry.table_index());
+        self.waiters.wake(number.table_index());
     }
 }
 

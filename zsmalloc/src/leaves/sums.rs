@@ -14,6 +14,8 @@
 //! Invariants
 //! - I1 the sums are those of the cells, as the client recounts them; so no field leaves its range.
 //! - I2 a leaf is detached once, by the thread that took it out of its table.
+//!
+//! Lock: none; each change is one exchange. The caller has the lock of the cell that changed.
 
 use host::PAGE_SIZE;
 use host::sync::atomic::{AtomicU64, Ordering};
@@ -45,14 +47,14 @@ pub struct LeafSums<'a>(
 );
 
 impl LeafSums<'_> {
-    /// A cell's content changed; false when the leaf was detached before.
+    /// A cell's content changed. False if the leaf was detached before.
     pub fn replace(self, old: LeafTally, new: LeafTally) -> bool {
         let change = new.pack().wrapping_sub(old.pack());
         // relaxed: the changes of one word have an order, which is all that is asked for.
         self.0.fetch_add(change, Ordering::Relaxed) & DETACHED == 0
     }
 
-    /// The leaf is out of its table; gives what it holds.
+    /// The leaf is out of its table. Returns what it holds.
     pub fn detach(self) -> LeafTally {
         // relaxed: as in `replace`.
         LeafTally::unpack(self.0.fetch_or(DETACHED, Ordering::Relaxed))
@@ -66,7 +68,7 @@ impl LeafSums<'_> {
 
     /// The sums now.
     pub fn tally(self) -> LeafTally {
-        // relaxed: a total; exact when nobody changes a cell of the leaf.
+        // relaxed: a total, which is exact while no thread changes a cell of the leaf.
         LeafTally::unpack(self.0.load(Ordering::Relaxed))
     }
 }

@@ -8,13 +8,13 @@ use super::Memory;
 use super::jobs::{DeferredStatus, PENDING_MAX};
 
 impl Memory {
-    /// Has `job` run soon, by the memory's worker; `pending_bytes` is what it will free, of which
-    /// at most 2^40 are counted. Jobs begin in the order in which they were deferred.
+    /// Has the memory's worker run `job` soon. `pending_bytes` is what it will free, of which at
+    /// most 2^40 are counted. Jobs begin in the order in which they were deferred.
     ///
-    /// Where there is no worker, or the system has no thread for it, the job has run when this
+    /// If there is no worker, or the system has no thread for it, the job has run when this
     /// returns, and so have those before it. With 1024 jobs queued the caller runs the oldest. A
-    /// job that panics is counted, see [`Memory::deferred`]. What is queued when the memory is
-    /// dropped is run then.
+    /// job that panics is counted, see [`Memory::deferred`]. Jobs that are queued when the memory
+    /// is dropped are run then.
     ///
     /// A job must not wait for a lock that its caller, or a thread that flushes, may hold.
     pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {
@@ -25,8 +25,8 @@ impl Memory {
         }
     }
 
-    /// Returns when every job deferred before has run; runs jobs itself meanwhile. Called by a job,
-    /// it waits for older ones only. Then frees what is pending in the pools, see
+    /// Returns when every job that was deferred before has run, and runs jobs itself meanwhile. A
+    /// job that calls it waits for older ones only. Then it frees what is pending in the pools, see
     /// [`Pool::free_deferred`].
     ///
     /// The caller holds no lock that a job might want.

@@ -10,8 +10,8 @@
 //!
 //! A frame can be returned alone, so what this saves is what a pageblock costs besides: its
 //! metadata in the zone, a call for each scattered piece, and large runs. Sparse is half full or
-//! less, as the work is copying what is there and the gain is the rest. What is moved goes into
-//! holes of fuller pageblocks, or, where it fits into none, together into another pageblock.
+//! less, because the work is to copy what is there, and the gain is the rest. What is moved goes
+//! into holes of fuller pageblocks. What fits into none goes together into another pageblock.
 //!
 //! Source: `isolate_migratepages_block` and `alloc_contig_range` of the kernel, as far as they
 //! isolate a pageblock, migrate what is in it, and undo that where something stays.
@@ -65,8 +65,8 @@ impl AddAssign for Evacuation {
 
 impl Memory {
     /// Moves the zspages of sparse pageblocks to fuller ones, emptiest pageblocks first. As many
-    /// frames as that made resident go back meanwhile; those that were free and resident before are
-    /// left to the next release, and so are the pageblocks' metadata.
+    /// frames as that made resident go back meanwhile. Frames that were free and resident before
+    /// are left to the next release, and so is the metadata of the pageblocks.
     pub fn evacuate(self: &Arc<Memory>) -> Evacuation {
         let mut all = Evacuation::default();
         for zone in 0..self.zones.count() {
@@ -119,7 +119,7 @@ impl Memory {
         found
     }
 
-    /// Moves what is in an isolated pageblock, as far as it can be; true when that is all.
+    /// Moves what is in an isolated pageblock, as far as it can be moved. True if that is all.
     fn evacuate_pageblock(
         self: &Arc<Memory>,
         zone: usize,
@@ -137,7 +137,7 @@ impl Memory {
         left.is_some_and(|left| left.free == PAGEBLOCK_FRAMES)
     }
 
-    /// Moves the zspage that a run is; false where it has to stay.
+    /// Moves the zspage that a run is. False if it has to stay.
     fn evacuate_run(
         self: &Arc<Memory>,
         zone: usize,
@@ -146,7 +146,7 @@ impl Memory {
         done: &mut Evacuation,
     ) -> bool {
         let pfn = self.zones.in_arena(zone, run.pfn);
-        // Without a pool, it is on its way in or out.
+        // If it has no pool, it is on its way in or out.
         let Some(tenant) = self.tenant_of(pfn) else { return true };
         let Some(to) = self.room_for(zone, run.frames, open_max, done) else { return false };
         match tenant.migrate(pfn, to) {
@@ -157,7 +157,7 @@ impl Memory {
         true
     }
 
-    /// Frames in a hole; or of a pageblock without a frame in use, of which `open_max` are taken.
+    /// Frames in a hole, or of a pageblock without a frame in use, of which `open_max` are taken.
     fn room_for(
         self: &Arc<Memory>,
         zone: usize,
@@ -177,7 +177,7 @@ impl Memory {
         Some(opened)
     }
 
-    /// Who has the zspage that starts at a frame.
+    /// The pool of the zspage that starts at a frame.
     fn tenant_of(&self, pfn: Pfn) -> Option<Arc<dyn Tenant>> {
         let id = self.with_zspage_at(pfn, |_, header| header.pool())?;
         self.tenants().into_iter().find(|tenant| tenant.id() == id)

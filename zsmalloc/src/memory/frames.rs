@@ -1,7 +1,9 @@
-//! Frames that nobody uses, as a value: where a zspage can move to.
+//! Frames that no zspage uses, as a value: one can move there.
 //!
 //! Invariant: the frames are claimed from the arena until a zspage takes them, or until the value
 //! is dropped, which gives them back.
+//!
+//! Lock: a zone's, to take frames and to give them back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use host::{Pfn, Run};
 use super::Memory;
 use crate::numbers::AllocError;
 
-/// Frames that nobody uses, for a zspage to move to; given back when dropped.
+/// Frames that no zspage uses, for one to move to. They are given back when this is dropped.
 #[must_use = "the frames are given back when this is dropped"]
 pub struct Frames {
     pub(crate) memory: Arc<Memory>,
@@ -61,7 +63,7 @@ impl Memory {
 }
 
 impl Frames {
-    /// Frames whose first `alloc` finds; `None` where it finds none.
+    /// Frames whose first one `alloc` finds. `None` if it finds none.
     pub(crate) fn of(
         memory: &Arc<Memory>,
         frames: u32,

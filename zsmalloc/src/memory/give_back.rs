@@ -6,7 +6,7 @@
 //!                              `--refused (locked)-->   kept aside to the end, then put back, warm
 //! ```
 //!
-//! Where a program has locked its memory, the system does not take back what was open then. Those
+//! If a program has locked its memory, the system does not take back what was open then. Those
 //! frames stay resident and counted, and do not keep others from going back.
 //!
 //! Lock: none. What is taken out of a zone is this thread's while the system clears it.
@@ -25,8 +25,8 @@ const FRAMES_AT_ONCE: u64 = 1 << 10; // 4 MiB
 
 impl Memory {
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
-    /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
-    /// the bytes returned.
+    /// free frames are held. With 0, the zone's metadata of wholly free pageblocks goes too. The
+    /// result is the bytes that went back.
     pub fn release(&self, keep: u64) -> u64 {
         self.flush_lagging();
         self.leaves.release();
@@ -40,9 +40,9 @@ impl Memory {
         returned * host::PAGE_SIZE as u64
     }
 
-    /// Returns what the zones have of free frames, as far as more than `keep` bytes of resident
-    /// ones are held, and until it returned `most`: what others free meanwhile is not chased. Gives
-    /// how many it returned; more than `most` where the last block is larger.
+    /// Returns free frames of the zones while more than `keep` bytes of resident ones are held, and
+    /// at most `most`, because what others free meanwhile is not chased. The result is how many it
+    /// returned. That is more than `most` if the last block is larger.
     pub(crate) fn release_frames(&self, keep: u64, most: u64) -> u64 {
         let _turn = self.turn_to_isolate();
         // What the system refuses is kept out of the zone, or it would be taken again at once.
@@ -50,8 +50,8 @@ impl Memory {
         loop {
             let excess = self.free_bytes_held().saturating_sub(keep);
             let frames = excess.div_ceil(host::PAGE_SIZE as u64).min(most.saturating_sub(returned));
-            // Out of the zone's lists and claimed, the frames are this thread's while the system
-            // clears them; allocation goes on meanwhile.
+            // The frames are out of the zone's lists and claimed. So they are this thread's while
+            // the system clears them, and allocation goes on meanwhile.
             let blocks = self.zones.take_warm(frames.min(FRAMES_AT_ONCE), BLOCKS_AT_ONCE);
             let claim = |&(pfn, order): &(Pfn, Order)| self.claim(pfn, order.frames()).ok();
             let runs: Vec<Run> = blocks.iter().filter_map(claim).collect();
@@ -66,8 +66,9 @@ impl Memory {
         returned
     }
 
-    /// Returns the memory of blocks that the zone gave up, and puts them back; gives how many
-    /// frames that were, and the blocks that the system refuses. Those stay resident, and counted.
+    /// Returns the memory of blocks that the zone gave up, and puts them back. The result is how
+    /// many frames that were, and the blocks that the system refuses. Those stay resident, and
+    /// counted.
     fn purge(&self, mut runs: Vec<Run>) -> (u64, Vec<Run>) {
         let purged = self.arena.purge_all(&mut runs);
         // relaxed: the frames counted are this thread's.

@@ -6,8 +6,8 @@
 //!              each with the bytes that are pending until it is done
 //! ```
 //!
-//! A job is a closure: the queue knows nothing of what it frees. Who flushes does not only wait; it
-//! runs the oldest jobs itself until those are done that were there when it came.
+//! A job is a closure: the queue knows nothing of what it frees. A thread that flushes does not
+//! only wait. It runs the oldest jobs itself, until those are done that were there when it came.
 //!
 //! Invariants
 //! - I1 a job is queued, then running, then done, once; also when it panics, which is counted.
@@ -27,7 +27,7 @@ use host::sync::atomic::{AtomicU64, Ordering};
 use host::sync::thread::{self, ThreadId};
 use host::{Rank, RankedMutex};
 
-/// Jobs queued at most; who defers one more runs the oldest.
+/// The most jobs that are queued. A thread that defers one more runs the oldest.
 const JOBS_MAX: usize = 1024;
 /// Pending bytes of a job at most, so that their sum does not wrap.
 pub(super) const PENDING_MAX: u64 = 1 << 40; // 1 TiB
@@ -95,7 +95,7 @@ impl Jobs {
         Jobs { state, done: Condvar::new(), pending: AtomicU64::new(0) }
     }
 
-    /// Queues a job; the oldest are run first where there is no room.
+    /// Queues a job. If there is no room, the oldest are run first.
     pub(crate) fn push(&self, bytes: u64, work: Work) {
         // relaxed: a meter. Before the job can be done, so that it never falls below 0.
         self.pending.fetch_add(bytes, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Jobs {
         }
     }
 
-    /// Runs the oldest job if its ticket is up to `newest`; false where there is none.
+    /// Runs the oldest job if its ticket is up to `newest`. False if there is none.
     fn run_oldest(&self, newest: u64) -> bool {
         let mut state = self.state.lock();
         if state.queue.front().is_none_or(|job| job.ticket > newest) {

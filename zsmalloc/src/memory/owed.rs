@@ -16,6 +16,8 @@
 //!
 //! A run that comes and goes untouched is owed each time, although nothing grows. Then the frames
 //! that are held fall to the bound, to which the next release would bring them too.
+//!
+//! Lock: none; the frames owed are one atomic. The release that pays them takes its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,7 +94,7 @@ mod tests {
         pool.free_batch(kept).expect("ours");
     }
 
-    /// Where the smallest block has more frames than are owed, it goes alone.
+    /// If the smallest block has more frames than are owed, it goes alone.
     #[test]
     fn a_block_is_not_cut() {
         let pool = pool(false);
@@ -121,8 +123,8 @@ mod tests {
         assert_eq!(asked, 600 * 3 / WORTH);
     }
 
-    /// Of all frames that are free every other one is resident, so all longer runs are in part.
-    /// Again where the release after a second came between.
+    /// Every other free frame is resident, so all longer runs are resident in part. This is tried
+    /// again if the release after a second came between.
     #[test]
     fn untouched_frames_of_a_warm_block_are_owed() {
         let owed = || {

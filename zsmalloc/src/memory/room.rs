@@ -34,8 +34,8 @@ impl Memory {
         Memory::build(config, 0, None)
     }
 
-    /// As [`Memory::new`]; where the system refuses the addresses, with room for pools of `limit`
-    /// bytes together, 0 being no limit.
+    /// As [`Memory::new`]. If the system refuses the addresses, the memory has room for pools of
+    /// `limit` bytes together; 0 means no limit.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ impl Memory {
         self.own_run(alloc(frames)?, frames).ok()
     }
 
-    /// Claims what the zone handed out; and how many of the frames are resident.
+    /// Claims what the zone handed out, and says how many of the frames are resident.
     fn own_run(&self, pfn: Pfn, frames: u32) -> Result<(Run, u32), AllocError> {
         let run = self.claim(pfn, frames)?;
         let first = pfn.index();
@@ -60,8 +60,8 @@ impl Memory {
         Ok((run, resident))
     }
 
-    /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is
-    /// left where it is, neither used nor given back.
+    /// Claims what the zone handed out. If a frame is in use, the zone was wrong. The run is left
+    /// where it is then, neither used nor given back.
     pub(crate) fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, AllocError> {
         let refused = match self.arena.claim(pfn, frames) {
             Ok(run) => return Ok(run),
@@ -90,8 +90,8 @@ impl Memory {
     }
 
     /// Returns a run's frames to the system, from its frame `first` on, as far as the system takes
-    /// them; gives how many are resident no more. The system may refuse a part, for example one
-    /// that the program has locked.
+    /// them. The result is how many are no longer resident. The system may refuse a part, for
+    /// example one that the program has locked.
     pub(crate) fn purge_from(&self, run: &mut Run, first: u32) -> u32 {
         let resident = |run: &Run| self.arena.resident_in(run.pfn(), run.frames());
         let before = resident(run);

@@ -18,8 +18,8 @@
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
 //! compaction would take its locks and move what is about to change again.
 //!
-//! Where the system has no thread to give, wishes stay, and the next zspage that goes back tries
-//! again. Work that panics is counted and tried again at the next tick, by the same thread.
+//! If the system has no thread to give, wishes stay, and the next zspage that goes back tries
+//! again. Work that panics is counted, and tried again at the next tick by the same thread.
 //!
 //! Invariant: a memory has at most one such thread. A wish is set in `State` under its lock, and
 //! stays there until the thread takes it in `due`. Hints outside of `State` may be lost: the next
@@ -64,7 +64,7 @@ pub(crate) trait Chores: Send + Sync + 'static {
     fn drain(&self);
     /// Releases so many free frames, as far as more than `keep` bytes of them are held.
     fn repay(&self, frames: u64, keep: u64);
-    /// Compacts the pools that are at rest; false while one is in use.
+    /// Compacts the pools that are at rest. False while one is in use.
     fn compact_at_rest(&self) -> bool;
     /// Returns everything that is free to the system.
     fn give_back_whole(self: &Arc<Self>);
@@ -233,12 +233,12 @@ impl Worker {
         self.want(memory, |state| state.stirred = true);
     }
 
-    /// Asks for all free frames to be released without delay; false where there is no worker.
+    /// Asks for all free frames to be released without delay. False if there is no worker.
     pub(crate) fn release_now(&self, memory: &Arc<impl Chores>) -> bool {
         self.want(memory, |state| state.release_now = true)
     }
 
-    /// Asks for the queued jobs to be run; false where there is no worker.
+    /// Asks for the queued jobs to be run. False if there is no worker.
     pub(crate) fn run_jobs(&self, memory: &Arc<impl Chores>) -> bool {
         self.modelled || self.want(memory, |state| state.jobs = true)
     }
@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// False where there is no thread to do it.
+    /// False if there is no thread to do it.
     fn want(&self, memory: &Arc<impl Chores>, wish: impl FnOnce(&mut State)) -> bool {
         if !self.allowed {
             return false;
@@ -351,7 +351,7 @@ fn work(shared: &Shared, memory: &Arc<impl Chores>, due: Due, expected_bytes: u6
     }
 }
 
-/// Sleeps until there is work, and a tick more where that does not hurry; `None` when the memory is
+/// Sleeps until there is work, and a tick more if the work does not hurry. `None` if the memory is
 /// gone.
 fn wait(shared: &Shared) -> Option<Due> {
     let mut state = shared.state.lock().sleep_while(&shared.changed, |state| state.is_idle());

@@ -89,8 +89,8 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Zones over `frames` frames, nothing online, of a memory that is expected to stay under
-    /// `expected_bytes`; with 0, there are no per-CPU lists.
+    /// Zones over `frames` frames with nothing online, of a memory that is expected to stay under
+    /// `expected_bytes`. With 0 there are no per-CPU lists.
     pub(crate) fn new(frames: u32, expected_bytes: u64) -> Zones {
         let cpus = host::cpu::count();
         let wanted = (cpus as u32).min(ZONES_MAX);
@@ -144,7 +144,7 @@ impl Zones {
         self.zones.len()
     }
 
-    /// One of them, for one call; its numbers start at 0.
+    /// One of the zones, for one call. Its numbers start at 0.
     pub(crate) fn get(&self, zone: usize) -> Ranked<'_> {
         self.zones[zone].ranked()
     }
@@ -264,7 +264,7 @@ impl Zones {
         self.zones.iter().map(|zone| zone.0.published().mixings()).sum()
     }
 
-    /// Recounts every zone; gives the sums.
+    /// Recounts every zone, and returns the sums.
     pub(crate) fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
         let mut sum = ZoneCheck::default();
         for zone in &self.zones {

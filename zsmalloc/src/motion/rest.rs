@@ -16,8 +16,8 @@ use host::sync::atomic::Ordering;
 use crate::pool::Pool;
 
 impl Pool {
-    /// Compacts the pool if objects were freed and nothing changed since the last call; false
-    /// while it is in use.
+    /// Compacts the pool if objects were freed and nothing changed since the last call. False while
+    /// it is in use.
     pub(crate) fn compact_at_rest(&self) -> bool {
         if self.is_settled() {
             return true;
@@ -31,12 +31,15 @@ impl Pool {
         let Some(_turn) = self.turn_to_compact() else { return false };
         // relaxed: published by the next store.
         rest.settling.store(true, Ordering::Relaxed);
-        // Before the compaction: a free during it asks for the next. Pairs with `is_settled`.
+        // This comes before the compaction, because a free during it asks for the next one. Release
+        // pairs with the Acquire in `is_settled`, so that a thread that sees this sees the pool
+        // settling.
         rest.stirred.store(false, Ordering::Release);
         self.compact_all();
         // Nobody met for a while. relaxed: a hint.
         self.spread.store(self.spread_asked, Ordering::Relaxed);
-        // Pairs with the Acquire in `is_settled`.
+        // Release pairs with the Acquire in `is_settled`, so that a thread that sees this sees the
+        // pool compacted.
         rest.settling.store(false, Ordering::Release);
         true
     }

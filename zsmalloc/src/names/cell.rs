@@ -1,9 +1,9 @@
 //! Cells: 8-byte words of a client's table, each of which holds an object, a value, or nothing.
 //!
-//! The handle of the kernel's allocator is the address of a word that says where the object is;
-//! the client keeps the handle in its table, 16 bytes in all. Here the client's table *is* made of
-//! those words: 8 bytes, one cache line less on the way to an object. The mover rewrites them,
-//! under the lock bit that the client takes too.
+//! A handle of the kernel's allocator is the address of a word that says where the object is. The
+//! client keeps the handle in its table, so both take 16 bytes. Here the client's table *is* made
+//! of those words: 8 bytes, and one cache line less on the way to an object. The mover rewrites
+//! them, under the lock bit that the client takes too.
 //!
 //! ```text
 //!             lock            put, put_value, clear            unlock (drop of the guard)
@@ -17,9 +17,9 @@
 //!   reader may decompress in place while neighbours come and go: the mover only tries the lock and
 //!   skips what is in use. (Readers of a handle's object are counted in its cell instead.)
 //!
-//! Locks: cell before class; the mover, who holds a class lock, only tries the cell. A thread holds
-//! one cell at a time: a second [`CellGuard`] while the first lives may wait for itself, or for a
-//! thread that waits for it; debug builds panic.
+//! Locks: cell before class. The mover holds a class lock, so it only tries the cell. A thread
+//! holds one cell at a time. If it took a second [`CellGuard`] while the first lives, it might wait
+//! for itself, or for a thread that waits for it. Debug builds panic then.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{HeldRank, Rank};
@@ -54,7 +54,7 @@ pub enum Content {
 pub struct CellGuard<'p> {
     pool: &'p Pool,
     cell: &'p AtomicU64,
-    entry: CellNumber,
+    number: CellNumber,
     word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: HeldRank,
@@ -84,10 +84,10 @@ impl Pool {
     /// When `index` is not below [`LEAF_CELLS`].
     pub fn cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
-        // Before the lock, so that the cells of handles are never locked; after it, because the
-        // leaf may have been given back meanwhile.
+        // It is looked at before the lock, so that the cells of handles are never locked; and after
+        // it, because the leaf may have been given back meanwhile.
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
-        let guard = self.lock_entry(leaf, index)?;
+        let guard = self.lock_cell(leaf, index)?;
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
         Ok(guard)
     }
@@ -102,7 +102,7 @@ impl Pool {
     }
 
     /// The client's word of a leaf, see [`CellGuard::leaf_word`]; `None` for a leaf that is not
-    /// this pool's. Who frees the leaf meanwhile makes it another's.
+    /// this pool's. If the leaf is freed meanwhile, the word may be another leaf's.
     pub fn leaf_word(&self, leaf: LeafId) -> Option<&AtomicU64> {
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
         Some(self.memory.leaves.word_of(leaf.cell(0)?))
@@ -129,7 +129,7 @@ impl Pool {
     pub fn prefetch(&self, leaf: LeafId, index: usize) {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         let leaves = &self.memory.leaves;
-        let Some(cell) = leaf.cell(index).and_then(|entry| leaves.cell(entry)) else { return };
+        let Some(cell) = leaf.cell(index).and_then(|number| leaves.cell(number)) else { return };
         // relaxed: a hint; whatever the word names, nothing of it is read.
         if let Some(place) = Word(cell.load(Ordering::Relaxed)).place() {
             let shape = self.geometry().shape(place.class());
@@ -149,12 +149,12 @@ impl Pool {
         }
     }
 
-    fn lock_entry(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
-        let entry = leaf.cell(index).ok_or(StaleLeaf)?;
-        let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
+    fn lock_cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
+        let number = leaf.cell(index).ok_or(StaleLeaf)?;
+        let cell = self.memory.leaves.cell(number).ok_or(StaleLeaf)?;
         let held = HeldRank::enter(Rank::Cell);
-        let word = self.memory.leaves.lock_word(entry, cell);
-        Ok(CellGuard { pool: self, cell, entry, word, _held: held })
+        let word = self.memory.leaves.lock_word(number, cell);
+        Ok(CellGuard { pool: self, cell, number, word, _held: held })
     }
 }
 
@@ -179,13 +179,13 @@ impl<'p> CellGuard<'p> {
 
     /// The cell's number: no other cell of the memory has it while the leaf is the pool's.
     pub fn number(&self) -> CellNumber {
-        self.entry
+        self.number
     }
 
     /// A word of the client's for the whole leaf: 0 when the leaf was taken. It stays the leaf's
     /// while one of its cells is locked.
     pub fn leaf_word(&self) -> &AtomicU64 {
-        self.pool.memory.leaves.word_of(self.entry)
+        self.pool.memory.leaves.word_of(self.number)
     }
 
     /// The client's bits: 6.
@@ -206,7 +206,7 @@ impl<'p> CellGuard<'p> {
     pub fn put(&mut self, object: Object<'p>) {
         assert!(std::ptr::eq(object.pool, self.pool), "the object is of the cell's pool");
         let old = self.word;
-        self.word = self.word.with_place(object.publish(self.entry));
+        self.word = self.word.with_place(object.publish(self.number));
         self.free(old);
     }
 
@@ -246,12 +246,12 @@ impl<'p> CellGuard<'p> {
 
 impl Drop for CellGuard<'_> {
     fn drop(&mut self) {
-        self.pool.memory.leaves.unlock_word(self.entry, self.cell, self.word);
+        self.pool.memory.leaves.unlock_word(self.number, self.cell, self.word);
     }
 }
 
 impl std::fmt::Debug for CellGuard<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "CellGuard({}: {:?})", self.entry, self.content())
+        write!(f, "CellGuard({}: {:?})", self.number, self.content())
     }
 }

@@ -9,9 +9,9 @@
 //! Source: the drain of study S3, which sorts a buffer of handles; here the buffer is the leaf.
 //!
 //! Invariants
-//! - I1 the cells of the objects being freed are locked: nobody reads or moves them.
-//! - I2 who drains waits for cells while it has locked others of the same leaf. Nobody waits the
-//!   other way round: a thread holds one cell at a time, and a leaf is drained by one.
+//! - I1 the cells of the objects being freed are locked: no other thread reads or moves them.
+//! - I2 a thread that drains waits for cells while it has locked others of the same leaf. No circle
+//!   closes, because any other thread holds one cell at a time, and one thread drains a leaf.
 //!
 //! Locks: cells, then one class after the other. The client's closure is called with the cells
 //! locked, because it may read their bytes. It takes only locks after `Cell`, which debug builds
@@ -29,14 +29,14 @@ use crate::pool::Pool;
 #[derive(Clone, Copy)]
 pub struct DrainedCell<'p> {
     pool: &'p Pool,
-    entry: CellNumber,
+    number: CellNumber,
     word: Word,
 }
 
 impl DrainedCell<'_> {
     /// The cell's number.
     pub fn number(&self) -> CellNumber {
-        self.entry
+        self.number
     }
 
     /// The client's bits.
@@ -65,7 +65,7 @@ impl std::fmt::Debug for DrainedCell<'_> {
 /// when the client's closure panics.
 struct Locked<'p> {
     pool: &'p Pool,
-    entries: [CellNumber; LEAF_CELLS],
+    numbers: [CellNumber; LEAF_CELLS],
     places: [Place; LEAF_CELLS],
     len: usize,
     /// Stands for all of them.
@@ -75,8 +75,8 @@ struct Locked<'p> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.pool.free_places(&self.places[..self.len]);
-        for &entry in &self.entries[..self.len] {
-            self.pool.empty(entry);
+        for &number in &self.numbers[..self.len] {
+            self.pool.empty(number);
         }
     }
 }
@@ -100,8 +100,8 @@ impl Drop for Draining<'_> {
 
 impl Pool {
     /// Frees everything in a leaf's cells and gives the leaf back. `visit` sees each cell that is
-    /// not empty before it is cleared; where that panics, the others are freed unseen. From the
-    /// start of the call, locking its cells fails.
+    /// not empty before it is cleared. If `visit` panics, the other cells are freed unseen. From
+    /// the start of the call, the leaf's cells cannot be locked.
     ///
     /// # Errors
     ///
@@ -122,27 +122,27 @@ impl Pool {
     fn drain(&self, leaf: LeafId, mut visit: impl FnMut(&DrainedCell<'_>)) {
         let nothing = Place::default();
         let held = HeldRank::enter(Rank::Cell);
-        let (entries, places) = ([CellNumber::NONE; LEAF_CELLS], [nothing; LEAF_CELLS]);
-        let mut locked = Locked { pool: self, entries, places, len: 0, _held: held };
-        for entry in (0..LEAF_CELLS).filter_map(|index| leaf.cell(index)) {
-            let cell = self.handle_cell(entry);
-            let word = self.memory.leaves.lock_word(entry, cell);
+        let (numbers, places) = ([CellNumber::NONE; LEAF_CELLS], [nothing; LEAF_CELLS]);
+        let mut locked = Locked { pool: self, numbers, places, len: 0, _held: held };
+        for number in (0..LEAF_CELLS).filter_map(|index| leaf.cell(index)) {
+            let cell = self.handle_cell(number);
+            let word = self.memory.leaves.lock_word(number, cell);
             let place = word.place().unwrap_or(nothing);
             if place == nothing && word.0 == LOCKED {
-                self.empty(entry);
+                self.empty(number);
                 continue;
             }
-            locked.entries[locked.len] = entry;
+            locked.numbers[locked.len] = number;
             locked.places[locked.len] = place;
             locked.len += 1;
-            visit(&DrainedCell { pool: self, entry, word });
+            visit(&DrainedCell { pool: self, number, word });
         }
     }
 
     /// Empties a locked cell and unlocks it.
-    fn empty(&self, entry: CellNumber) {
-        if let Some(cell) = self.memory.leaves.cell(entry) {
-            self.memory.leaves.unlock_word(entry, cell, Word::default());
+    fn empty(&self, number: CellNumber) {
+        if let Some(cell) = self.memory.leaves.cell(number) {
+            self.memory.leaves.unlock_word(number, cell, Word::default());
         }
     }
 }

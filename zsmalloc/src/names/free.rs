@@ -8,6 +8,9 @@
 //!
 //! Invariant: a handle is consumed. It is checked to be the pool's, and from then on its entry
 //! stands for the object. An iterator that panics loses no handle that it gave before.
+//!
+//! Locks: a shard's of a class for each object, or once for all of a batch that are in it. A free
+//! that waits in a line takes none.
 
 use crate::numbers::{CellNumber, ForeignHandle};
 use crate::objects::BATCH;
@@ -54,7 +57,7 @@ impl Pool {
     /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later. No
     /// figure of the pool shows the delay, and no store is refused because of it. The rest of a lag
     /// is freed by a thread that asks the pool for figures, compacts it, or calls
-    /// [`Pool::flush_deferred`]; and by the memory's worker, when the pool is at rest.
+    /// [`Pool::flush_deferred`]. When the pool is at rest, the memory's worker does it.
     ///
     /// # Errors
     ///
@@ -93,9 +96,9 @@ impl Pool {
         if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
     }
 
-    /// Frees the object of a handle later: by the memory's worker within a quarter of a second or
-    /// two; at the latest when something needs the room, or [`Pool::flush_deferred`] is called.
-    /// Where the queue has no room, at once. Until it is freed the object counts as stored.
+    /// Frees the object of a handle later. The memory's worker does it within half a second, or
+    /// earlier if something needs the room or [`Pool::flush_deferred`] is called. If the queue has
+    /// no room, the object is freed at once. Until it is freed it counts as stored.
     ///
     /// The first call builds the queue, see [`PoolConfig::deferred`].
     ///

@@ -11,15 +11,15 @@
 //!  +----------+------------+-------+-------+--------+------+   mover: lock, if nobody reads
 //! ```
 //!
-//! Reading pins: one compare-exchange adds a reader to the very word that says where the object is,
-//! so a pin that succeeds names the right place and nothing needs to be read again. The mover sets
-//! the lock bit of a word without readers while it copies one object, or migrates one zspage; who
-//! wants to read waits that long. (The kernel counts pins per zspage, beside the word: a pin has to
-//! look at the word again, the mover has to freeze the count, and a zspage emptied under a late pin
-//! must be released later.)
+//! Reading pins. One compare-exchange adds a reader to the word that says where the object is. So a
+//! pin that succeeds names the right place, and nothing needs to be read again. The mover sets the
+//! lock bit of a word without readers while it copies one object, or migrates one zspage. A reader
+//! waits that long. The kernel counts pins per zspage, beside the word. There a pin has to look at
+//! the word again, the mover has to freeze the count, and a zspage that is emptied under a late pin
+//! must be released later.
 //!
-//! Freeing pins nothing (study S0): place and lock are found without a lock, and stand under it if
-//! no move was counted meanwhile; see `free`.
+//! A free pins nothing (study S0). It finds place and lock without a lock, and under the lock they
+//! still stand if no move was counted meanwhile; see `free`.
 //!
 //! Invariants
 //! - I1 the word of an object with readers does not change, except for their number.
@@ -41,9 +41,9 @@ use crate::numbers::{AllocError, CellNumber, ForeignHandle, LOCKED, PIN, PINS_MA
 use crate::pool::Pool;
 use crate::zspages::zspage;
 
-/// An owned object of a pool: 8 bytes. Not `Copy`, consumed by [`Pool::free_handle`]; a handle that
-/// is dropped instead leaves its object in the pool until the pool is dropped. A [`PoolBox`] is
-/// twice as long and frees its object when it is dropped.
+/// An owned object of a pool, in 8 bytes. It is not `Copy`, and [`Pool::free_handle`] consumes it.
+/// A handle that is dropped instead leaves its object in the pool until the pool is dropped. A
+/// [`PoolBox`] is twice as long and frees its object when it is dropped.
 ///
 /// [`PoolBox`]: crate::PoolBox
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl OwnedHandles<'_> {
     }
 }
 
-/// Bytes of an object that are asked for in advance; the processor sees by itself that the rest is
-/// wanted.
+/// The bytes of an object that are asked for in advance. The processor sees by itself that the rest
+/// is wanted.
 const AHEAD: usize = 1024;
 
 impl Pool {
@@ -151,8 +151,8 @@ impl Pool {
     ) -> Result<Handle, AllocError> {
         let object = self.store_with(len, Some(LeafUse::Handles), fill)?;
         let entry = object.entry;
-        // Release pairs with the Acquire in `pin` and in the mover: who sees the place sees the
-        // object. Until here nobody has the handle, and the cell names nothing.
+        // Release pairs with the Acquire in `try_pin` and in the mover, so that a thread that sees
+        // the place sees the object. Until here nobody has the handle, and the cell names nothing.
         self.handle_cell(entry)
             .store(Word::default().with_place(object.into_place()).0, Ordering::Release);
         Ok(Handle::new(entry, self.memory.number()))
@@ -204,8 +204,8 @@ impl Pool {
     #[inline(never)]
     fn pin_in_turn(&self, cell: &AtomicU64, entry: CellNumber) -> Word {
         loop {
-            // Outside the locks of the design: whoever is to make room may need them.
-            // relaxed: only decides whether to go on waiting.
+            // It waits outside the locks of the design, because a reader that makes room may need
+            // them. relaxed: only decides whether to go on waiting.
             let busy = || is_busy(cell.load(Ordering::Relaxed));
             self.memory.leaves.waiters.wait_while(entry.table_index(), busy);
             if let Some(word) = self.pinning(|| try_pin(cell)) {
@@ -215,7 +215,7 @@ impl Pool {
     }
 }
 
-/// Adds a reader; gives the word as it was, or nothing while no reader can be added.
+/// Adds a reader, and returns the word as it was. `None` while no reader can be added.
 #[inline(always)]
 fn try_pin(cell: &AtomicU64) -> Option<Word> {
     loop {
@@ -224,8 +224,8 @@ fn try_pin(cell: &AtomicU64) -> Option<Word> {
         if is_busy(word) {
             return None;
         }
-        // Acquire pairs with the Release of whoever published the object or moved it, so that its
-        // bytes are seen. relaxed: a failure is followed by another guess.
+        // Acquire pairs with the Release of the thread that published the object or moved it, so
+        // that its bytes are seen. relaxed: a failure is followed by another guess.
         let (pinned, failed) = (Ordering::Acquire, Ordering::Relaxed);
         if cell.compare_exchange_weak(word, word + PIN, pinned, failed).is_ok() {
             return Some(Word(word));
@@ -261,8 +261,9 @@ impl std::ops::Deref for ReadGuard<'_> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
-        // the Acquire of the mover's lock, who lets the slot be written again.
+        // SeqCst pairs with the re-check in `BitLockWaiters::wait_while`, so that the waiter sees
+        // one reader less, or is woken below. As a Release it pairs with the Acquire of the mover's
+        // lock, so that the slot is written again after this reader.
         let word = self.cell.fetch_sub(PIN, Ordering::SeqCst);
         if Word(word).pins() == PINS_MAX {
             self.pool.memory.leaves.waiters.wake(self.entry.table_index());

@@ -7,6 +7,8 @@
 //! ```
 //!
 //! Invariant: the handle is the pool's, and there until the box is dropped or gives it away.
+//!
+//! Lock: none here; dropping it frees the object, under the lock of its class.
 
 use std::fmt;
 use std::sync::Arc;

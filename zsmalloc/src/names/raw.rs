@@ -5,19 +5,19 @@
 //!   leaf        | cell | generation | cell | generation | ...          16 bytes an entry
 //! ```
 //!
-//! A raw handle is checked at each use: anybody may make one up, use it twice, or use one pool's
-//! with another. So it only copies in and out, under the lock bit of its cell, which is taken only
-//! while the cell names an object; then the generation must be the one the caller names. Each free
-//! changes the generation, which starts at a random number for each leaf. A stale handle passes for
-//! a live one when its entry was freed a multiple of 2^32 times since; one of another memory with a
-//! chance of one in 2^32.
+//! A raw handle is checked at each use, because a program may make one up, use it twice, or use one
+//! pool's with another. So it only copies in and out, under the lock bit of its cell. The bit is
+//! taken only while the cell names an object, and then the generation must be the one that the
+//! caller names. Each free changes the generation, which starts at a random number for each leaf. A
+//! stale handle passes for a live one if its entry was freed a multiple of 2^32 times since. One of
+//! another memory does so with a chance of one in 2^32.
 //!
 //! Invariants
 //! - I1 the cell of an object is written by the thread that holds its lock bit. A cell that names
 //!   no object is written by the thread that took or gives its entry.
 //! - I2 the generation of an entry changes under the lock bit of its cell.
 //!
-//! Locks: a cell, of any rank, as nothing else is held; then one class.
+//! Locks: a cell, then one class. Nothing else is held.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 
@@ -89,15 +89,16 @@ impl Pool {
         let object = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
         let number = object.entry;
         let entry = self.raw_entry(number).expect("the entry was taken for this object");
-        // relaxed: the entry came through a class lock from whoever changed it last.
+        // relaxed: the entry came through a class lock from the thread that changed it last.
         let generation = entry.generation.load(Ordering::Relaxed);
         let word = Word::default().with_place(object.into_place());
-        // Release pairs with the Acquire in `try_lock`: who sees the place sees the object.
+        // Release pairs with the Acquire in `try_lock`, so that a thread that sees the place sees
+        // the object.
         entry.cell.store(word.0, Ordering::Release);
         Ok(RawHandle(generation << ENTRY_BITS | u64::from(number.get())))
     }
 
-    /// Copies the object to the start of `out`, as far as it fits; gives its length.
+    /// Copies the object to the start of `out`, as far as it fits. Returns its length.
     ///
     /// # Errors
     ///
@@ -129,7 +130,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Locks the cell of a raw handle; gives its word.
+    /// Locks the cell of a raw handle, and returns its word.
     fn lock_raw(&self, raw: RawHandle) -> Result<(RawEntry<'_>, Word), StaleHandle> {
         let entry = self.raw_entry(raw.entry())?;
         let word = loop {

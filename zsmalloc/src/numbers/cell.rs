@@ -37,8 +37,8 @@ impl LeafId {
     }
 }
 
-/// Number of a cell in its memory: 512 to a leaf. Like a leaf's, it may be written down by anyone
-/// and misused by nobody. A cell behind a handle is an entry, and this is its number.
+/// The number of a cell in its memory: 512 to a leaf. Like a leaf's, any code may write it down,
+/// and none can misuse it. A cell behind a handle is an entry, and this is its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CellNumber(u32);
 

@@ -133,11 +133,11 @@ impl fmt::Display for StaleHandle {
 
 impl std::error::Error for StaleHandle {}
 
-/// The handle belongs to another pool; nothing was done. Where it was to be consumed, it comes back
-/// in the error.
+/// The handle belongs to another pool, and nothing was done. If it was to be consumed, it comes
+/// back in the error.
 #[derive(Debug)]
 pub struct ForeignHandle<H>(
-    /// The handle, still owned by the caller; `()` where it was only lent.
+    /// The handle, still owned by the caller; `()` if it was only lent.
     pub H,
 );
 

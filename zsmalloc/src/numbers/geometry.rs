@@ -5,9 +5,10 @@
 //!   size in bytes  32   48   64   ... 4080  4096      32 + 16 * index
 //! ```
 //!
-//! For every nominal size the geometry picks the chain length, 1..=chain size frames, that the
-//! rule likes best; walking down from the largest, a class whose (frames, objects) equal those of
-//! the class just above is an alias of it. Class 96 (1568 bytes) by hand, under at most 4 frames:
+//! For every nominal size the geometry picks the chain length that the rule prefers, from one frame
+//! to the chain size. It walks down from the largest size. A class whose frames and objects equal
+//! those of the class just above is an alias of it. Class 96 (1568 bytes) by hand, with at most 4
+//! frames:
 //!
 //! ```text
 //!   frames  1     2     3     4     5
@@ -24,11 +25,11 @@
 //! departures: there is no header in a slot, so a payload of `n` bytes needs a class of `n` bytes
 //! (the kernel: `n + 8`), and the chain size is a property of the pool, 1..=16.
 //!
-//! [`Rule::Fitted`] is ours. It begins at the other end: a size fits if it is the largest even
-//! number of bytes of which so many objects go into so many frames; then a zspage has next to no
-//! tail. Of the sizes that fit, those are classes that cost least: what objects leave of their
-//! slots, one of each length, and for each class as much as if it served [`SIZE_DELTA`] lengths.
-//! Around class 96, with at most 8 frames:
+//! [`Rule::Fitted`] is ours. It begins at the other end. A size fits if it is the largest even
+//! number of bytes of which so many objects go into so many frames, so that a zspage has next to no
+//! tail. Among the sizes that fit, the rule chooses the classes that cost least. The cost is what
+//! objects leave of their slots, one object of each length, and for each class as much as for
+//! [`SIZE_DELTA`] lengths. Around class 96, with at most 8 frames:
 //!
 //! ```text
 //!   size      1592       1574       1560       1536      1508       bytes
@@ -69,7 +70,7 @@ const _: () = assert!(objects_max_over_all() == OBJECTS_MAX, "the object field i
 /// How sizes and chain lengths of the classes are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Fewest bytes wasted per zspage; powers of two take one frame (Linux 6.3 and later).
+    /// The fewest bytes wasted per zspage; powers of two take one frame (Linux 6.3 and later).
     LeastWaste,
     /// Greatest percentage used, in integers (Linux up to 6.2).
     UsedPercent,

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! `[PFN | class | object]` is the object word of study S0: the class is read from it without a
-//! lock. Moving an object rewrites PFN and object index, and where it joins those of a larger class
-//! also class and slack, all at once. PFN is the first frame of the zspage, which is contiguous.
-//! `slack` is class size minus length, so a reader knows the exact length without another access.
-//! An all-zero word is an empty cell, as a freshly touched table gives it.
+//! lock. A move rewrites PFN and object index, and class and slack too if the object joins those of
+//! a larger class, all at once. PFN is the first frame of the zspage, which is contiguous. `slack`
+//! is class size minus length, so a reader knows the exact length without another access. A word of
+//! zeros is an empty cell, because a freshly touched table is zeros.
 //!
 //! Invariants
 //! - I1 the fields do not overlap and fill the word: each shift is the sum of the widths below.
@@ -127,12 +127,12 @@ impl std::fmt::Debug for Place {
     }
 }
 
-/// A word, taken apart and put together; never shared, the table holds the atomic.
+/// A word, taken apart and put together. It is never shared: the table holds the atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
-    /// The object, where there is one.
+    /// The object, if there is one.
     #[inline]
     pub(crate) fn place(self) -> Option<Place> {
         let content = self.0 & !(mask(CLIENT_SHIFT, CLIENT_BITS) | LOCKED);

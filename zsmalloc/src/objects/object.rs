@@ -10,8 +10,8 @@
 //!   Word      a place, a lock bit, the client's bits      what everybody reads from here on
 //! ```
 //!
-//! Its slot is taken and filled; no cell names it, so nobody can read, move or free it but its
-//! owner. Putting it in a cell publishes it, dropping it frees it.
+//! Its slot is taken and filled. No cell names it, so only its owner can read, move or free it.
+//! Putting it in a cell publishes it; dropping it frees it.
 
 use crate::numbers::{CellNumber, Place};
 use crate::pool::Pool;
@@ -22,16 +22,16 @@ use crate::zspages::zspage;
 pub struct Object<'p> {
     pub(crate) pool: &'p Pool,
     pub(crate) place: Place,
-    /// The entry taken for its handle, and named as its owner; or `NONE`.
+    /// The entry that was taken for its handle and is its owner, or `NONE`.
     pub(crate) entry: CellNumber,
 }
 
 impl Object<'_> {
-    /// Names `entry`, whose lock the caller holds, as the owner; gives the place for its word.
-    pub(crate) fn publish(self, entry: CellNumber) -> Place {
+    /// Names the cell `owner`, whose lock the caller holds. Returns the place for its word.
+    pub(crate) fn publish(self, owner: CellNumber) -> Place {
         let class = self.pool.class(self.place.class());
         let zspage = self.pool.descriptors(class).get(self.pool.memory.owner(self.place.pfn()));
-        zspage.publish(usize::from(self.place.object()), entry);
+        zspage.publish(usize::from(self.place.object()), owner);
         self.into_place()
     }
 

@@ -2,6 +2,9 @@
 //!
 //! Invariant: a zspage that is being built is in no class. It is counted as being in transit until
 //! it arrives in its class, or is given back.
+//!
+//! Locks: a zone's and the descriptor heap's for the zspage; a shard's of the class to give room
+//! back.
 
 use host::sync::atomic::Ordering;
 
@@ -56,7 +59,7 @@ impl Pool {
         Ok(descriptor)
     }
 
-    /// Makes sure that a class has room for one zspage more; false when there is no memory.
+    /// Makes sure that a class has room for one zspage more. False if there is no memory.
     pub(crate) fn reserve_position(&self, state: &mut State) -> bool {
         let reserved = state.fullness.reserve();
         if reserved.is_err() {

@@ -7,6 +7,8 @@
 //! ```
 //!
 //! Invariant: a pool with a free that no compaction followed is stirred, and the worker was told.
+//!
+//! Lock: the list of leaves that end with the pool, a leaf lock. Nothing is called under it.
 
 use crate::numbers::LeafId;
 use host::sync::atomic::Ordering;
@@ -27,15 +29,15 @@ impl Pool {
     /// True when no object was freed since the worker compacted the pool, and it has done so.
     pub fn is_settled(&self) -> bool {
         let Rest { stirred, settling, .. } = &self.rest;
-        // Acquire, twice: pairs with the Releases in `compact_at_rest`. Who sees that nothing is
-        // stirred sees that the worker is at it, and who sees that it is not any more sees what it
-        // did.
+        // Acquire, twice: each pairs with a Release in `compact_at_rest`, so that a thread that
+        // sees nothing stirred sees the worker at it. A thread that sees the worker done sees what
+        // it did.
         !stirred.load(Ordering::Acquire) && !settling.load(Ordering::Acquire)
     }
 
-    /// Gives leaves up with everything in them: for a store that is done with all it has. They go
-    /// back when the pool is dropped, which is at once unless the memory's worker is at it, or a
-    /// deferred job; and those hurry from now on. The caller does not use the leaves again.
+    /// Gives leaves up with everything in them, for a store that is done with all it has. They go
+    /// back when the pool is dropped. That is at once, unless the memory's worker or a deferred job
+    /// is at it; both hurry from now on. The caller does not use the leaves again.
     ///
     /// A leaf that is not this pool's, or named twice, is left alone.
     pub fn retire(&self, leaves: impl Iterator<Item = LeafId>) {

@@ -1,5 +1,7 @@
 //! Marks that a pool carries: whether something was freed since its last compaction, and whether it
 //! is only waiting to be dropped.
+//!
+//! Lock: one, of rank `Leaf`, around the list of leaves that end with the pool.
 
 use crate::numbers::LeafId;
 use host::sync::atomic::{AtomicBool, AtomicU32};

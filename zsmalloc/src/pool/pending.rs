@@ -31,7 +31,7 @@ impl Freed {
 /// The queue, which the first object that is deferred builds.
 pub(crate) struct Pending {
     config: QueueConfig,
-    /// `None` inside where there was no memory for it.
+    /// `None` inside if there was no memory for it.
     queue: OnceLock<Option<Queue<Freed>>>,
 }
 
@@ -45,7 +45,7 @@ impl Pending {
         self.queue.get()?.as_ref()
     }
 
-    /// The queue; `build` makes it of its configuration where it is not there yet.
+    /// The queue. If it is not there yet, `build` makes it of its configuration.
     pub(crate) fn get_or_build(
         &self,
         build: impl FnOnce(QueueConfig) -> Option<Queue<Freed>>,

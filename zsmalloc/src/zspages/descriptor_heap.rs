@@ -9,8 +9,9 @@
 //! A free needs the header alone: objects are freed in any order, and with headers side by side the
 //! cache has those of four times as many zspages.
 //!
-//! Both tables are cut into as many parts as there are CPUs, four at most; those of a shard are in
-//! one part, so that two CPUs neither write to items on one cache line nor wait for each other.
+//! Both tables are cut into as many parts as there are CPUs, four at most. The descriptors of a
+//! shard are in one part, so that two CPUs neither write to items on one cache line nor wait for
+//! each other.
 //!
 //! Invariant: a header in use names a body in use, of the same part.
 //!

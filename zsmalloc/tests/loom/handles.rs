@@ -162,7 +162,7 @@ fn read_against_migration() {
             !matches!(other.migrate(from, frames), Err(MigrateError::Busy(_)))
         });
         let guard = pool.read(&one).expect("ours");
-        // The frames that the zspage left are somebody else's at once.
+        // The frames that the zspage left have another owner at once.
         let frames = pool.memory().frames(1).expect("room");
         assert_eq!(guard[..], [1; SIZE]);
         drop((guard, frames));
@@ -344,9 +344,9 @@ fn free_against_migration_in_the_second_shard() {
     });
 }
 
-/// The frame that an object left is a zspage of the shard that the object's was in. Whoever found
-/// that shard, and sees the old word still, finds the shard's own zspage there: but for the moves,
-/// which are counted.
+/// The frame that an object left is a zspage of the shard that the object's was in. A thread that
+/// found that shard, and still sees the old word, finds the shard's own zspage there. Only the
+/// count of moves tells it.
 #[test]
 fn free_against_the_next_life_of_its_frame() {
     model(|| {

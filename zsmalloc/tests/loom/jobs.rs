@@ -1,4 +1,4 @@
-//! Deferred jobs: who flushes is the worker here.
+//! Deferred jobs: the thread that flushes is the worker here.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ramfold_zsmalloc::{DeferredStatus, Memory, MemoryConfig};
 
 use crate::model;
 
-/// A memory whose jobs stay queued until somebody flushes.
+/// A memory whose jobs stay queued until a thread flushes.
 fn memory() -> Arc<Memory> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };

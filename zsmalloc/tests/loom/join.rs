@@ -90,7 +90,7 @@ fn batch_free_against_joining() {
     });
 }
 
-/// A cell's object: read, and freed, by whoever holds the cell.
+/// A cell's object: read, and freed, by the thread that holds the cell.
 #[test]
 fn clear_against_joining() {
     model(|| {

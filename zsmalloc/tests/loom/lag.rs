@@ -10,7 +10,7 @@ fn lagging() -> Arc<Pool> {
     pool_on(&memory(), PoolConfig { lag: 1, ..config(1, 1) })
 }
 
-/// Each of the three is freed once, by whoever took it out.
+/// Each of the three is freed once, by the thread that took it out.
 #[test]
 fn lagging_frees_of_two_threads_against_a_flush() {
     model(|| {

@@ -45,9 +45,9 @@ fn migration_against_its_descriptors_next_life_in_another_class() {
 }
 
 /// The free of an object that moves meanwhile, and the descriptor of its old zspage becomes one of
-/// another pool's. Its lock is then one that the thread which moved the object has not had since:
-/// who sees it in the header must see the move counted by that alone. One of two objects moves:
-/// each is freed, in a model of its own.
+/// another pool's. Its lock is then one that the thread which moved the object has not had since.
+/// So a thread that sees the lock in the header must see the move counted by that alone. One of two
+/// objects moves: each is freed, in a model of its own.
 #[test]
 fn free_against_its_headers_next_life_in_another_pool() {
     for first in [true, false] {

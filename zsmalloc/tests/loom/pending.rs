@@ -1,7 +1,8 @@
 //! Scenarios of objects that are freed later.
 //!
-//! Claims: what is pending is freed once, whoever drains it and whatever moves meanwhile; a store
-//! that needs the room has it, whoever is draining; the mover leaves alone what no cell names.
+//! Claims: what is pending is freed once, whichever thread drains it and whatever moves meanwhile;
+//! a store that needs the room has it, whichever thread drains; the mover leaves alone what no cell
+//! names.
 
 use super::{SIZE, expect, memory, memory_of, model, pool, pool_on, put, two_sparse_zspages};
 use loom::thread;

@@ -36,7 +36,7 @@ fn has(log: &Log, value: u32) -> bool {
     log.lock().expect("no panic").contains(&value)
 }
 
-/// Everything was drained once, but for what came back.
+/// Everything was drained once, except what came back.
 #[track_caller]
 fn expect(log: &Log, back: &[Vec<u32>], values: &[u32]) {
     let mut all = [log.lock().expect("no panic").clone(), back.concat()].concat();
@@ -89,7 +89,7 @@ fn flush_against_flush() {
     });
 }
 
-/// A flush waits for the buffer that somebody else is draining.
+/// A flush waits for the buffer that another thread is draining.
 #[test]
 fn flush_against_drain() {
     model(|| {

@@ -1,4 +1,4 @@
-//! Scenarios of a recount beside whoever changes totals: what moved is motion, never a defect.
+//! Scenarios of a recount beside threads that change totals: what moved is motion, never a defect.
 
 use super::{SIZE, config, handles::check, memory, model_within, pool_on};
 use loom::thread;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Objects of this size are three to a zspage of two frames.
 const THREE_IN_TWO: usize = 2704;
 
-/// A zspage is in the totals before it is in its class. A recount asks who is on the way, then who
-/// operated: the other way round, one that arrives in between would be in neither. To see that
-/// takes a third preemption.
+/// A zspage is in the totals before it is in its class. A recount counts the zspages on their way,
+/// and then the operations. In the other order, a zspage that arrives in between would be in
+/// neither. To see that takes a third preemption.
 #[test]
 fn recount_against_a_new_zspage() {
     model_within(3, || {

@@ -52,8 +52,9 @@ impl Sectors {
 
     /// Claims `count` free sectors in a row, of one window: 1 to 8.
     pub(super) fn claim(&self, next: &mut Next, count: u32) -> Option<u32> {
-        // Acquire pairs with the addition in `free`. If an addition is seen here, so are the bits
-        // that its thread cleared. If it comes later, it makes `freed` differ from `vain`.
+        // Acquire pairs with the addition in `free`, so that no free sector is missed. If an
+        // addition is seen here, so are the bits that its thread cleared. If it comes later, it
+        // makes `freed` differ from `vain`.
         let freed = self.freed.load(Ordering::Acquire);
         // relaxed: only the thread that claims changes it.
         if self.vain[count as usize].load(Ordering::Relaxed) == freed {

@@ -49,13 +49,15 @@ impl Windows {
     pub(super) fn changed(&self, window: u32) {
         let index = window as usize;
         self.versions.touch(index..index + 1);
-        // Release pairs with the Acquire in `version`. An entry that names the sectors is published
-        // later, by its cell's lock.
+        // Release pairs with the Acquire in `version`, so that bytes kept under this version were
+        // read after the change. An entry that names the sectors is published later, by its cell's
+        // lock.
         self.versions[index].fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn version(&self, window: u32) -> u32 {
-        // Acquire pairs with the Release in `changed`.
+        // Acquire pairs with the Release in `changed`, so that bytes read after this are those of
+        // the version, or later ones.
         self.versions[window as usize].load(Ordering::Acquire)
     }
 

@@ -106,7 +106,8 @@ impl Algorithms {
         let number = self.number_for(codec).ok_or(AlgorithmError::TooManyKnown)?;
         // relaxed: published by `current`.
         self.numbers[index].store(number, Ordering::Relaxed);
-        // Release pairs with the Acquire in `current`.
+        // Release pairs with the Acquire in `current`, so that a thread that sees the index sees
+        // its codec.
         self.current.store(index, Ordering::Release);
         streams.wait_for_each(host::sync::thread::yield_now); // I2
         Ok(())

@@ -85,8 +85,8 @@ impl Shard {
     #[inline]
     pub(crate) fn algorithm(&self, index: usize, came: bool) {
         let by = if came { 1 } else { 1u64.wrapping_neg() };
-        // Release pairs with the Acquire in `latest`. A thread that sees that the last entry went
-        // gives its index to another codec, and that comes after the last use of the old one.
+        // Release pairs with the Acquire in `latest`, so that an index gets another codec after the
+        // last use of the old one.
         self.algorithms[index].fetch_add(by, Ordering::Release);
     }
 
@@ -250,7 +250,7 @@ fn read(counter: &AtomicU64) -> u64 {
 /// The latest value. The locks of the streams order an entry's arrival before it, but loom does not
 /// know those locks.
 fn latest(counter: &sync::atomic::AtomicU64) -> u64 {
-    // Acquire pairs with the Release in `Shard::algorithm`. A thread that saw an entry go therefore
+    // Acquire pairs with the Release in `Shard::algorithm`, so that a thread that saw an entry go
     // comes after all that was done with it.
     match cfg!(loom) {
         true => counter.fetch_add(0, Ordering::Acquire),

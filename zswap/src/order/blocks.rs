@@ -165,7 +165,7 @@ impl Blocks {
         true
     }
 
-    /// The group and queue of a block in a ring, packed by [`owner_word`].
+    /// The group of a block in a ring, and which of its rings that is, packed by [`owner_word`].
     pub(super) fn owner(&self, block: u32) -> (GroupId, Which) {
         let owner = self.head_word(block, OWNER);
         (GroupId((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
@@ -221,7 +221,7 @@ impl Blocks {
     }
 }
 
-/// The owner of a block as a word of its head: the queue in the lowest bit, the group above.
+/// The owner of a block as a word of its head: the ring in the lowest bit, the group above.
 fn owner_word((group, which): (GroupId, Which)) -> u32 {
     u32::from(group.0) << 1 | which as u32
 }

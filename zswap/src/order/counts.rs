@@ -1,4 +1,4 @@
-//! The pages of each group by queue, and its evictions. CPUs count in different cache lines.
+//! The pages of each group by ring, and its evictions. CPUs count in different cache lines.
 //!
 //! ```text
 //!   group 0                                    group 1
@@ -40,7 +40,7 @@ impl Counts {
         self.stripes.touch(first..first + STRIPES);
     }
 
-    /// Counts pages that entered or left the group's queues.
+    /// Counts pages that entered or left the group's rings.
     pub(super) fn change(&self, group: GroupId, change: [i16; 2]) {
         let stripe = &self.stripes[group.index() * STRIPES + cpu::current_hint() % STRIPES];
         for which in Which::BOTH {
@@ -52,7 +52,7 @@ impl Counts {
         }
     }
 
-    /// Pages in the group's small and main queue.
+    /// Pages in the group's small and main ring.
     pub(super) fn pages(&self, group: GroupId) -> [u64; 2] {
         let first = group.index() * STRIPES;
         let stripes = self.stripes.slice(first..first + STRIPES);

@@ -96,15 +96,16 @@ impl Orders {
             rings.of_group.try_reserve(1).map_err(|_| OrderFull)?;
             self.counts.open(GroupId(rings.of_group.len() as u8));
             rings.of_group.push([Ring::default(); 2]);
-            // Release pairs with the Acquire in `several_groups`. A thread that takes a place that
-            // a page of group 0 had sees that other threads may have given it up meanwhile.
+            // Release pairs with the Acquire in `several_groups`, so that a thread that finds a
+            // cell as another group left it sees that there are several.
             self.group_count.store(rings.of_group.len() as u32, Ordering::Release);
         }
         Ok(())
     }
 
     fn several_groups(&self) -> bool {
-        // Acquire pairs with the Release in `open_groups`.
+        // Acquire pairs with the Release in `open_groups`, so that a thread that finds a cell as
+        // another group left it sees that there are several.
         self.group_count.load(Ordering::Acquire) > 1
     }
 }

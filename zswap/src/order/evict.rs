@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   victims --> in the hand --- cell locked, in_hand? --+--> evicted   its page is on the disk
-//!                                                       +--> keep      it is not: back in a queue
+//!                                                       +--> keep      it is not: back in a ring
 //! ```
 //!
 //! `rules` says for each token whether its page leaves. While a page is in a hand, other threads
@@ -114,7 +114,7 @@ impl Orders {
         self.count(cell, word, group, one(word.which(), -1))
     }
 
-    /// A victim's page could not be written, or is not to be. It goes to the new end of its queue.
+    /// A victim's page could not be written, or is not to be. It goes to the new end of its ring.
     /// Its cell is locked. False if it had already left the hand.
     pub(crate) fn keep(&self, victim: &Victim) -> bool {
         let mut rings = self.rings.lock();

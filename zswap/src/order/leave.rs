@@ -65,7 +65,7 @@ impl Orders {
         }
     }
 
-    /// A live page leaves its queue, and its word becomes what `next` says.
+    /// A live page leaves its ring, and its word becomes what `next` says.
     fn leave(&self, cell: CellNumber, next: impl Fn(Word) -> Word) -> Option<GroupId> {
         let leaf = self.leaf(cell);
         if leaf.mixed {

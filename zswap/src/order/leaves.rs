@@ -17,9 +17,10 @@
 //! - L1 what was added to a group's counts is the sum of what was added to its leaves' words. Each
 //!   change is entered in both or in neither.
 //! - L2 a leaf whose pages are all of one group is not mixed, and has that group's number.
-//! - L3 at rest the counts are those of the leaf's live words. While a page changes queues, one
+//! - L3 at rest the counts are those of the leaf's live words. While a page changes rings, one
 //!   count may be a page short, and even below 0, and the other one a page ahead.
-//!   count may be a page short, and even below nothing, and the other one ahead.
+//!
+//! Lock: none; each change is one exchange.
 
 use host::Table;
 use host::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +44,7 @@ pub(super) struct Leaf {
     pub(super) group: GroupId,
     /// Whether the leaf has pages of several groups.
     pub(super) mixed: bool,
-    /// Pages in the small and in the main queue.
+    /// Pages in the small and in the main ring.
     pub(super) pages: [i16; 2],
 }
 
@@ -88,7 +89,7 @@ impl Leaves {
     }
 
     pub(super) fn get(&self, leaf: usize) -> Leaf {
-        // Acquire pairs with the Release in `change`, so that a thread that sees a new generation
+        // Acquire pairs with the Release in `update`, so that a thread that sees a new generation
         // sees what was done before the leaf got it.
         Leaf::unpack(self.word(leaf).load(Ordering::Acquire))
     }
@@ -130,8 +131,8 @@ impl Leaves {
     /// Changes a leaf's word. Returns what it was.
     fn update(&self, leaf: usize, change: impl Fn(Leaf) -> Option<Leaf>) -> Option<Leaf> {
         let next = |word| Some(change(Leaf::unpack(word))?.pack());
-        // AcqRel pairs with the others' exchanges and the load in `get`. A thread that finds a
-        // generation or a group also finds the words of the cells as they were written before.
+        // AcqRel pairs with the others' exchanges and the load in `get`, so that a thread that
+        // finds a generation or a group finds the words of the cells as they were written before.
         let updated = self.word(leaf).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
         updated.ok().map(Leaf::unpack)
     }

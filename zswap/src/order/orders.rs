@@ -20,12 +20,12 @@
 //! [`EvictionOrder::S3Fifo`] is S3-FIFO (Yang et al., SOSP 2023) for a cache that a load empties.
 //! The token of a page that was loaded keeps its place. When the page is stored again, it takes
 //! that place again and counts as used once more. If the token's turn comes first, the token is
-//! dropped and the page is a ghost. A ghost that is stored goes to the main queue, like a page that
-//! comes back soon after it was written. Ghosts need no queue: a cell's word says after how many
+//! dropped and the page is a ghost. A ghost that is stored goes to the main ring, like a page that
+//! comes back soon after it was written. Ghosts need no ring: a cell's word says after how many
 //! evictions its page went.
 //!
 //! [`EvictionOrder::Kernel`] is the second chance of the kernel's zswap (`shrink_memcg_cb`). It has
-//! one queue, and new pages are referenced. The first visit clears that and rotates the page; the
+//! one ring, and new pages are referenced. The first visit clears that and rotates the page; the
 //! second writes it back.
 //!
 //! Invariants
@@ -92,7 +92,7 @@ impl Orders {
         (0..groups).map(|group| self.pages(GroupId(group as u8)).iter().sum::<u64>()).sum()
     }
 
-    /// Pages of a group in memory: in the small queue, and in the main queue.
+    /// Pages of a group in memory: in the small ring, and in the main ring.
     pub(crate) fn pages(&self, group: GroupId) -> [u64; 2] {
         self.counts.pages(group)
     }
@@ -115,8 +115,8 @@ impl Orders {
 impl Orders {
     /// What is known of a cell.
     pub(super) fn word(&self, cell: CellNumber) -> Word {
-        // Acquire pairs with the exchange in `change`: a thread that reads a place sees the block's
-        // owner.
+        // Acquire pairs with the exchange in `change`, so that a thread that reads a place sees the
+        // block's owner.
         Word(self.words[cell.get() as usize].load(Ordering::Acquire))
     }
 
@@ -128,15 +128,16 @@ impl Orders {
     ) -> Option<Word> {
         let next = |word| change(Word(word)).map(|word| word.0);
         let word = &self.words[cell.get() as usize];
-        // AcqRel pairs with the load in `word` and the others' exchanges: the holder of the cell's
-        // lock and the holder of the order's see each other's changes in one order.
+        // AcqRel pairs with the load in `word` and the others' exchanges, so that the holder of the
+        // cell's lock and the holder of the order's see each other's changes in one order.
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok().map(Word)
     }
 
     /// Changes a cell's word from one value to another. False if it no longer has the first.
     pub(super) fn exchange(&self, cell: CellNumber, word: Word, next: Word) -> bool {
         let entry = &self.words[cell.get() as usize];
-        // AcqRel pairs with the exchange in `change` and the load in `word`.
+        // AcqRel pairs with the exchange in `change` and the load in `word`, so that all see a
+        // cell's changes in one order.
         entry.compare_exchange(word.0, next.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
@@ -171,7 +172,7 @@ impl Orders {
         counted
     }
 
-    /// The page in a cell leaves its queue, and its word becomes what `next` says. Returns its
+    /// The page in a cell leaves its ring, and its word becomes what `next` says. Returns its
     /// group, which `group` finds, if the page was in the order.
     pub(super) fn take_out(
         &self,
@@ -214,7 +215,7 @@ pub(super) fn is_hand(word: Word) -> bool {
     word.block() >= BLOCKS_MAX
 }
 
-/// One page more or less in a queue.
+/// One page more or less in a ring.
 pub(super) fn one(which: Which, pages: i16) -> [i16; 2] {
     match which {
         Which::Small => [pages, 0],

@@ -10,8 +10,8 @@
 //!   both      stale                       -> dropped
 //! ```
 //!
-//! The small queue gives up pages while it has a tenth of the group's pages or more. The evictions
-//! from the small queue are counted. A ghost is known while those since its own are at most nine
+//! The small ring gives up pages while it has a tenth of the group's pages or more. The evictions
+//! from the small ring are counted. A ghost is known while those since its own are at most nine
 //! tenths of the pages that there are. These are the sizes of S3-FIFO.
 //!
 //! Nothing here changes a word or a ring. Lock: the order's, held by the caller.
@@ -22,9 +22,9 @@ use super::orders::{Orders, Rings};
 use super::word::{STAMPS, State, Which, Word};
 use crate::terms::{EvictionOrder, GroupId};
 
-/// S3-FIFO's small queue is one part in this many of the cache.
+/// S3-FIFO's small ring is one part in this many of the cache.
 const SMALL_PARTS: u64 = 10;
-/// S3-FIFO: a page that was used more often than this leaves the small queue for the main one.
+/// S3-FIFO: a page that was used more often than this leaves the small ring for the main one.
 const USED_ONCE: u32 = 1;
 
 impl Orders {
@@ -39,7 +39,7 @@ impl Orders {
         }
     }
 
-    /// The queue that has to give up a page.
+    /// The ring that has to give up a page.
     pub(super) fn turn(&self, rings: &Rings, group: GroupId) -> Which {
         let [small, main] = rings.of_group[group.index()].map(|ring| ring.tokens);
         let pages = self.counts.pages(group);
@@ -64,7 +64,7 @@ impl Orders {
 
     /// The new word of a cell whose page is not in memory when its token is dropped. If the page
     /// had not been loaded, it would have stayed. So it is remembered like a page that left just
-    /// now. In the main queue it would have been used once less, and that is remembered too.
+    /// now. In the main ring it would have been used once less, and that is remembered too.
     pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupId) -> Word {
         let known = word.generation() == self.leaf(cell).generation;
         let used = match word.which() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   31..30 | 29..28    | 27    | 26..22     | 21..0
-//!   state  | frequency | queue | generation | block     gone, live, loaded
+//!   state  | frequency | ring  | generation | block     gone, live, loaded
 //!   state  | frequency | stamp: evictions of its group before its own   evicted
 //!
 //!               Orders::push                  Orders::load
@@ -22,12 +22,12 @@
 
 use crate::terms::GroupId;
 
-/// A queue of a group.
+/// Which of a group's rings. S3-FIFO's paper calls them queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// S3-FIFO's small queue: pages that were stored once.
+    /// S3-FIFO's small ring: pages that were stored once.
     Small,
-    /// S3-FIFO's main queue, and the only queue of the kernel's order.
+    /// S3-FIFO's main ring, and the only ring of the kernel's order.
     Main,
 }
 
@@ -56,8 +56,8 @@ pub(super) struct Word(pub(super) u32);
 pub(super) const BLOCK_BITS: u32 = 22; // 2^32 tokens, 16 GiB of them
 const GENERATION_BITS: u32 = 5;
 const GENERATION_SHIFT: u32 = BLOCK_BITS;
-const QUEUE_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
-const FREQUENCY_SHIFT: u32 = QUEUE_SHIFT + 1;
+const RING_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
+const FREQUENCY_SHIFT: u32 = RING_SHIFT + 1;
 const FREQUENCY_BITS: u32 = 2;
 const STATE_SHIFT: u32 = FREQUENCY_SHIFT + FREQUENCY_BITS;
 const _: () = assert!(STATE_SHIFT + 2 == u32::BITS, "the fields fill the word");
@@ -81,8 +81,8 @@ impl Word {
         debug_assert!(block < 1 << BLOCK_BITS, "a block's number");
         debug_assert!(generation < GENERATIONS, "a generation");
         debug_assert!(frequency <= FREQUENCY_MAX, "a frequency");
-        let queue = (which as u32) << QUEUE_SHIFT;
-        let word = block | generation << GENERATION_SHIFT | queue | frequency << FREQUENCY_SHIFT;
+        let ring = (which as u32) << RING_SHIFT;
+        let word = block | generation << GENERATION_SHIFT | ring | frequency << FREQUENCY_SHIFT;
         Word(word | (State::Live as u32) << STATE_SHIFT)
     }
 
@@ -132,7 +132,7 @@ impl Word {
     }
 
     pub(super) fn which(self) -> Which {
-        Which::BOTH[(self.0 >> QUEUE_SHIFT & 1) as usize]
+        Which::BOTH[(self.0 >> RING_SHIFT & 1) as usize]
     }
 
     pub(super) fn frequency(self) -> u32 {

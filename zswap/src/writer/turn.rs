@@ -9,6 +9,8 @@
 //!
 //! Invariant: one thread at a time claims sectors and marks cells, each once in a turn. So a mark
 //! that it finds again is its own, and belongs to the copy that it made.
+//!
+//! Lock: one, of rank `Leaf`, around the place of the writer. A thread that waits sleeps on it.
 
 use host::sync::Condvar;
 use host::{Rank, RankedMutex};

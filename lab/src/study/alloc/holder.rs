@@ -1,4 +1,4 @@
-//! Who holds the objects: the process's malloc, or a pool. Both are driven alike.
+//! The holder of the objects: the process's malloc, or a pool. Both are driven alike.
 //!
 //! Invariant: a holder adds nothing of its own: one call of it is one call of what is measured.
 

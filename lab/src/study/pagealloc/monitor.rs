@@ -1,4 +1,4 @@
-//! Who reads pagetypeinfo every 10 ms.
+//! A thread that reads pagetypeinfo every 10 ms.
 //!
 //! ```text
 //!   gate | read, wait for the next 10 ms | read .. as long as `work` takes

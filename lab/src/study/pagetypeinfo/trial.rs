@@ -22,7 +22,7 @@ const KERNEL: &str = "/proc/pagetypeinfo";
 /// Its name in rows.
 pub(super) const KERNEL_MODE: &str = "kernel";
 
-/// A zone of ours and who is busy there.
+/// A zone of ours, and the threads that are busy there.
 pub(super) struct Ours {
     zone: SharedZone,
     free_blocks: u32,

@@ -4,12 +4,12 @@
 //!   access(page) --> hit: it was in the cache     miss: it comes in, and another one is written
 //! ```
 //!
-//! A page is in the cache after its access, in each of them: a load takes it out, the caller stores
-//! it again. What is in the cache is nowhere else, so who leaves it is written.
+//! In each of them a page is in the cache after its access: a load takes it out, and the caller
+//! stores it again. What is in the cache is nowhere else, so a page that leaves it is written.
 //!
-//! The optimum is Belady's MIN: who leaves is the page whose next access is the farthest; that may
-//! be the page just stored, which then goes to disk by way of the cache. No order of an exclusive
-//! cache that takes every page has more hits; it does not write the fewest pages.
+//! The optimum is Belady's MIN: the page leaves whose next access is the farthest. That may be the
+//! page just stored, which then goes to disk by way of the cache. No order of an exclusive cache
+//! that takes every page has more hits; it does not write the fewest pages.
 //!
 //! S3-FIFO is the paper's Algorithm 1 (Yang et al., SOSP 2023), where pages stay when they are
 //! hit: small queue a tenth, frequency up to 3, a ghost for each page of the main queue.
@@ -105,8 +105,8 @@ impl Lru {
     }
 }
 
-/// The kernel's zswap: a load takes the entry out; a new one is referenced, at the young end; who
-/// looks for a victim clears that and sends the entry there once more.
+/// The kernel's zswap. A load takes the entry out. A new entry is referenced, at the young end. The
+/// search for a victim clears that mark and sends the entry there once more.
 #[derive(Default)]
 struct SecondChance {
     queue: VecDeque<(u32, u64)>,

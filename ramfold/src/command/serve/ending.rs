@@ -113,8 +113,8 @@ impl Arming {
 
     /// Ends the process at once, after the last work, which removes its sockets.
     fn end(&self) -> ! {
-        // Release pairs with the load in the signal handler. The handler ends the process, because
-        // removing a socket may wait for a file system that does not answer.
+        // Release pairs with the load in the signal handler, so that the next signal ends the
+        // process at once. Removing a socket may wait for a file system that does not answer.
         self.hurried.store(true, Ordering::Release);
         let last = self.last.lock();
         last.iter().for_each(|what| what());

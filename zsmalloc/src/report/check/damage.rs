@@ -109,14 +109,14 @@ fn a_wrong_header_of_a_zspage_is_found() {
 }
 
 #[test]
-fn an_object_that_its_entry_does_not_name_is_found() {
+fn an_object_that_its_cell_does_not_name_is_found() {
     let other = |it: &Damaged| {
         let zspage = it.zspage(LEN);
         zspage.publish(0, zspage.owner(2));
     };
-    shows(other, "slot 0, as entry");
+    shows(other, "slot 0, as cell");
     let none = |it: &Damaged| it.zspage(LEN).publish(0, CellNumber::new(u32::MAX));
-    shows(none, "no entry 4294967295");
+    shows(none, "no cell 4294967295");
     // Without a queue of freed objects, no cell may name anything else than its object.
     let of_cell = |it: &Damaged| {
         let mut cell = it.pool.cell(it.leaf, 0).expect("ours");
@@ -127,7 +127,7 @@ fn an_object_that_its_entry_does_not_name_is_found() {
         zspage.publish(1, owner);
         cell.set_client(1);
     };
-    shows(of_cell, "slot 1, as entry");
+    shows(of_cell, "slot 1, as cell");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_live_word_without_a_token_breaks_o1() {
 }
 
 #[test]
-fn two_tokens_of_a_cell_or_one_in_the_wrong_queue_break_w1() {
+fn two_tokens_of_a_cell_or_one_in_the_wrong_ring_break_w1() {
     let twice = |orders: &Orders, cell: CellNumber| {
         let mut rings = orders.rings.lock();
         let (ring, blocks) = rings.ring((GROUP, Which::Small));
