@@ -199,7 +199,8 @@ impl<const N: usize> Handles<N> {
     fn slot(&self, number: u64) -> Result<(Name, &Lock<Slot>), Failure> {
         let name = Name::of(number)?;
         let is_here = self.home.get().is_some_and(Home::is_here);
-        // Acquire pairs with the Release in `settle`: it is this process's if the home is here.
+        // Acquire pairs with the Release in `settle`, so that it is this process's if the home is
+        // here.
         if !is_here || self.process.load(Ordering::Acquire) != name.process {
             return Err(Code::Forked.because(
                 "the handle is of the process that forked this one, whose memory is not here: make \
@@ -219,9 +220,11 @@ impl<const N: usize> Handles<N> {
         }
         let home = self.home.get().ok_or_else(stale)?;
         let process = std::process::id();
-        // Acquire pairs with the store below.
+        // Acquire pairs with the store below, so that a thread that finds it settled finds the
+        // number.
         if !home.is_here() || self.process.load(Ordering::Acquire) != process {
-            // Release pairs with the Acquire in `slot`. Threads that settle at once store the same.
+            // Release pairs with the Acquire in `slot`, so that a thread that finds the home here
+            // finds the number. Threads that settle at once store the same.
             self.process.store(process, Ordering::Release);
             home.settle();
         }

@@ -12,6 +12,7 @@
 //! Invariants: S1 and S2 of [`Span`]. The room above, [`fault`](crate::fault), serves the faults.
 //! Lock: none.
 
+#[expect(unsafe_code, reason = "discards pages of a span that lends none")]
 mod address;
 mod error;
 mod fault_path;

@@ -62,8 +62,8 @@ pub struct PoolConfig {
     /// Shards of each class, 1 to [`SHARDS_MAX`](crate::SHARDS_MAX). `None` is one per CPU and at
     /// most four, used once two threads have met at a class.
     pub shards: Option<usize>,
-    /// How much [`Pool::free_deferred`] may leave pending; nothing of it exists before its first
-    /// use.
+    /// How much [`Pool::free_deferred`] may leave pending. The queue does not exist before its
+    /// first use.
     pub deferred: QueueConfig,
     /// Frees by which [`Pool::free_handle`] lags behind, so that it does not wait for memory: 0, 1,
     /// 2, 4 or 8. With 0 each is done at once.
@@ -73,7 +73,7 @@ pub struct PoolConfig {
     pub study: study::Study,
 }
 
-/// Numbers that a class index has room for, so that none needs to be looked at before it is one.
+/// The numbers that a class index has room for, so that an index needs no check before it is used.
 const POSITIONS: usize = u8::MAX as usize + 1;
 
 impl Default for PoolConfig {
@@ -104,7 +104,7 @@ pub struct Pool {
     pub(crate) shards: usize,
     /// Every CPU allocates from its own shard, not all of them from the first.
     pub(crate) spread: AtomicBool,
-    /// Spread when asked to, or when threads meet.
+    /// Whether it was spread by its configuration, and not because threads met.
     pub(crate) spread_asked: bool,
     /// It has more frames than caches hold, or had when it last took some.
     pub(crate) outgrown: AtomicBool,
@@ -122,7 +122,7 @@ pub struct Pool {
     pub(crate) rest: Rest,
     pub(crate) retired: Retired,
     pub(crate) pending: Pending,
-    /// For what is to find the pool later, if it is still there.
+    /// For jobs that have to find the pool later, if it is still there.
     pub(crate) this: Weak<Pool>,
 }
 

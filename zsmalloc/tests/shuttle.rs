@@ -21,9 +21,10 @@
 //!     RAMFOLD_SHUTTLE_SEED=...           what was printed by a run that failed
 //! ```
 //!
-//! Claims: an object reads as its owner stored it, whoever moves it meanwhile; a raw handle is
-//! refused once it was freed; nobody waits for ever (shuttle reports a deadlock); lock ranks hold
-//! (with debug assertions on); `check()` finds nothing at any time, and nothing is left in the end.
+//! Claims: an object reads as its owner stored it, whatever moves it meanwhile; a raw handle is
+//! refused once it was freed; no thread waits for ever (shuttle reports a deadlock); lock ranks
+//! hold (with debug assertions on); `check()` finds nothing at any time, and nothing is left in the
+//! end.
 //!
 //! Invariant: an object has one owner: a worker, the mailbox, or a cell.
 #![cfg(shuttle)]
@@ -63,7 +64,7 @@ fn random(end: usize) -> usize {
     thread_rng().gen_range(0..end)
 }
 
-/// Lets the scheduler choose who goes on.
+/// Lets the scheduler choose which thread goes on.
 fn let_others() {
     thread::sleep(Duration::ZERO);
 }

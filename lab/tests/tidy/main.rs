@@ -25,6 +25,7 @@ mod mutations;
 mod names;
 mod numbers;
 mod orderings;
+mod partners;
 mod passages;
 mod paths;
 mod prose;
@@ -32,6 +33,7 @@ mod ranks;
 mod rooms;
 mod scan;
 mod snippets;
+mod spans;
 mod tables;
 mod threads;
 mod tree;
@@ -129,6 +131,8 @@ fn public_types_have_names_of_their_own() {
 #[test]
 fn every_ordering_names_its_partner() {
     every_source(orderings::partners);
+    every_source(partners::without_guarantee);
+    report(partners::that_are_nowhere(&tree::sources(&tree::root())));
 }
 
 #[test]
@@ -193,6 +197,13 @@ fn claims_of_documents_name_tests_that_exist() {
     let sources = tree::sources(&root);
     let known = claims::functions(&sources);
     report(tree::documents(&root).iter().flat_map(|d| claims::unchecked(d, &known)).collect());
+}
+
+#[test]
+fn names_in_documents_are_in_the_sources() {
+    let root = tree::root();
+    let sources = tree::sources(&root);
+    report(tree::documents(&root).iter().flat_map(|d| spans::of_nothing(d, &sources)).collect());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Invariant: a group's `pins` is the number of values of this file that pin a page of it, and of
 //! pins of a `RawRegion` that do.
 //!
-//! Lock: a group\'s, one after the other. None is held while pages are brought in.
+//! Lock: a group's, one after the other. None is held while pages are brought in.
 
 use crate::places::Chunks;
 use crate::state::Folded;

@@ -1,4 +1,4 @@
-//! What a memory's worker does, and what is done at once where there is no worker.
+//! What a memory's worker does, and what is done at once if there is no worker.
 //!
 //! Locks: none is held while a pool is asked for something.
 
@@ -51,8 +51,8 @@ impl Chores for Memory {
 }
 
 impl Memory {
-    /// Has sparse pageblocks evacuated and the free frames returned to the system: by the worker,
-    /// where there is one, or at once.
+    /// Has sparse pageblocks evacuated, and the free frames returned to the system: by the worker
+    /// if there is one, and else at once.
     pub(crate) fn release_soon(self: &Arc<Memory>) {
         if !self.worker.release_now(self) {
             self.give_back_whole();

@@ -16,7 +16,7 @@ use super::{Frames, MigrateError};
 pub(crate) trait Tenant: Send + Sync {
     /// The number that its zspages' descriptors have.
     fn id(&self) -> u32;
-    /// Compacts, if nothing changed since the last call; false while it is in use.
+    /// Compacts, if nothing changed since the last call. False while it is in use.
     fn compact_at_rest(&self) -> bool;
     /// Frees what its clients gave up and what only lags behind.
     fn flush_lagging(&self);

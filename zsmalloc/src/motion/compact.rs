@@ -37,7 +37,8 @@ use crate::zspages::{Descriptor, DescriptorId, Zspage};
 /// Objects moved under one hold of a class lock, at most.
 const MOVES_MAX: usize = 32;
 
-/// Zspages whose objects are all in use that a class's merging walks past, before it gives up.
+/// The most zspages with all objects in use that the merging of a class walks past before it gives
+/// up.
 const STUCK_MAX: usize = 64;
 
 /// What one lock hold did.
@@ -51,9 +52,9 @@ struct Step {
 }
 
 impl Pool {
-    /// Runs what is deferred, compacts every class and gives the frames freed. The system gets them
-    /// from the memory's worker soon after, or, where there is none, before this returns.
-    /// Returns 0 at once while another thread compacts this pool.
+    /// Runs what is deferred, compacts every class, and returns how many frames that freed. The
+    /// memory's worker gives them to the system soon after; without a worker, this does so before
+    /// it returns. Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
         self.memory.flush_deferred();
         match self.turn_to_compact() {
@@ -62,15 +63,14 @@ impl Pool {
         }
     }
 
-    /// The turn to compact, if nobody has it.
+    /// The turn to compact, if no thread has it.
     pub(crate) fn turn_to_compact(&self) -> Option<RankedMutexGuard<'_, ()>> {
         self.compacting.try_lock()
     }
 
-    /// Compacts until `frames` frames are freed and returned to the system, and stops there; gives
-    /// how many it freed. The last zspage may make that up to 15 more than asked for. Returns 0 at
-    /// once while another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all
-    /// there is.
+    /// Compacts until `frames` frames are freed and returned to the system, and returns how many it
+    /// freed. The last zspage may make that up to 15 more than asked for. Returns 0 at once while
+    /// another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all there is.
     pub fn shrink(&self, frames: u64) -> u64 {
         self.memory.flush_deferred();
         let Some(_turn) = self.turn_to_compact() else { return 0 };
@@ -86,9 +86,9 @@ impl Pool {
         freed
     }
 
-    /// Runs what is deferred; compacts, or waits for the thread that is doing so: for a store that
-    /// hit the limit. The caller holds no lock of the pool's, nor one that a deferred job might
-    /// want.
+    /// Runs what is deferred, and compacts, or waits for the thread that is doing so. It is for a
+    /// store that hit the limit. The caller holds no lock of the pool's, nor one that a deferred
+    /// job might want.
     pub fn make_room(&self) {
         self.memory.flush_deferred();
         self.flush_deferred();
@@ -111,18 +111,18 @@ impl Pool {
         freed
     }
 
-    /// Moves objects until at most one zspage has free slots, or `frames_max` frames are freed;
-    /// gives the frames freed. The kernel stops when the free slots make no whole zspage; going on
-    /// moves fewer objects than one zspage holds, and leaves all unused frames in one place for the
-    /// later passes.
+    /// Moves objects until at most one zspage has free slots, or `frames_max` frames are freed.
+    /// Returns the frames freed. The kernel stops when the free slots make no whole zspage. To go
+    /// on moves fewer objects than one zspage holds, and leaves all unused frames in one place for
+    /// the later passes.
     fn merge(&self, shards: &[Class], frames_max: u64) -> u64 {
         if frames_max == 0 {
             return 0;
         }
         let class = &shards[0];
         shards[1..].iter().for_each(|other| self.gather(class, other));
-        // Others go on storing and freeing meanwhile: each object is moved once on average, and
-        // then it is enough.
+        // Other threads go on storing and freeing meanwhile. So this ends when each object was
+        // moved once on average.
         let mut moves = class.lock().objects as usize;
         let (mut freed, mut leaving) = (0, Leaving::NONE);
         let mut stuck = Vec::new();
@@ -142,8 +142,8 @@ impl Pool {
         freed
     }
 
-    /// Gives the first shard of a class the zspages of another one that have room; those that are
-    /// left because the other shard is in use stay where they are.
+    /// Gives the first shard of a class the zspages of another one that have room. If the other
+    /// shard is in use, the rest stay where they are.
     fn gather(&self, class: &Class, other: &Class) {
         loop {
             let mut state = self.lock(class);
@@ -174,9 +174,9 @@ impl Pool {
         Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
-    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose other
-    /// frames are not touched, where that frees any. While they move both zspages are there: the
-    /// limit may be overshot by the frames of one.
+    /// Moves the objects of the one sparse zspage to the first frames of a new one, if that frees
+    /// frames. The other frames of the new one are not touched. While objects move both zspages are
+    /// there, so the limit may be overshot by the frames of one.
     fn trim(&self, class: &Class) {
         let of = self.descriptors(class);
         let sparse = |state: &State| {
@@ -206,7 +206,7 @@ impl Pool {
         self.release_zspages(leaving);
     }
 
-    /// The frames that a zspage's objects would fill, where more than those are touched.
+    /// The frames that a zspage's objects would fill, if more than those are touched.
     fn frames_if_packed(&self, class: &Class, id: DescriptorId) -> Option<u32> {
         let zspage = self.descriptors(class).get(id);
         let needed = frames_packed(class.shape, zspage.in_use()) as u32;
@@ -249,7 +249,8 @@ impl Pool {
         step
     }
 
-    /// Moves one object to a zspage of a class, which need not be its own; false when it is in use.
+    /// Moves one object to a zspage of a class, which need not be its own. False if the object is
+    /// in use.
     pub(crate) fn move_object(
         &self,
         class: &Class,
@@ -291,8 +292,8 @@ impl Pool {
         zspage::copy(&self.memory.arena, from, to, write);
     }
 
-    /// The place of an object in a slot of a class, its own or a larger one; `None` where too much
-    /// of a larger one's slot would be left.
+    /// The place of an object in a slot of a class, its own or a larger one. `None` if too much of
+    /// a larger one's slot would be left.
     fn destination(&self, class: &Class, from: Place, to: Slot) -> Option<Place> {
         let larger = class.shape.size - self.geometry().shape(from.class()).size;
         let slack = from.slack() + larger;

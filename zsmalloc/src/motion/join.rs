@@ -50,7 +50,7 @@ pub(crate) const fn frames_packed(shape: Shape, objects: usize) -> usize {
 }
 
 impl Pool {
-    /// Moves what the sparse zspages hold to those of larger classes; gives the frames freed.
+    /// Moves what the sparse zspages hold to those of larger classes. Returns the frames freed.
     pub(crate) fn join(&self) -> u64 {
         let mut freed = 0;
         for (position, shards) in self.sharded().enumerate() {
@@ -67,8 +67,8 @@ impl Pool {
     }
 
     /// Moves objects of a class's sparse zspage to that of a larger class, as many as it takes for
-    /// both to need fewer frames; gives the frames freed. Those of a zspage that keeps some of its
-    /// objects are freed when it is packed.
+    /// both to need fewer frames. Returns the frames freed. The frames of a zspage that keeps some
+    /// of its objects are freed when it is packed.
     fn join_to(&self, class: &Class, above: &Class) -> u64 {
         let mut moving = self.lock_moving(class);
         let Some(mut theirs) = above.try_lock() else { return 0 };

@@ -41,7 +41,8 @@ pub struct ZspageInfo {
 }
 
 impl Pool {
-    /// Every zspage, class by class; what comes and goes meanwhile may be missing or gone.
+    /// Every zspage, class by class. One that comes meanwhile may be missing, and one that goes may
+    /// be listed.
     pub fn zspages(&self) -> Vec<ZspageInfo> {
         self.flush_lagging();
         self.classes().iter().flat_map(|class| self.zspages_of(class)).collect()
@@ -97,8 +98,8 @@ impl Pool {
             // An object that comes there meanwhile touches its own as it is copied.
             to.reach_as_far_as(pfn);
             let moving = self.lock_moving(class);
-            // Only zspages of this pool, of this class, are kept from changing by the class lock;
-            // so what was found without it is asked again. It may have changed its shard alone.
+            // The class lock keeps only zspages of this pool and this class from changing. So what
+            // was found without it is asked again. It may have changed its shard alone.
             if self.zspage_at(pfn) == Some(found) {
                 break (id, class, moving);
             }
@@ -131,8 +132,8 @@ impl Pool {
         self.memory.with_zspage_at(pfn, look).flatten()
     }
 
-    /// Copies the objects of a zspage to `to` and changes their words; gives the frames back, with
-    /// nothing done, when one of them is in use.
+    /// Copies the objects of a zspage to `to`, and changes their words. If one of them is in use,
+    /// nothing is done, and the frames come back.
     fn move_zspage(&self, class: &Class, id: DescriptorId, to: Frames) -> Result<(), Frames> {
         let zspage = self.descriptors(class).get(id);
         let mut words = [Word::default(); OBJECTS_MAX];
@@ -148,22 +149,22 @@ impl Pool {
             }
             return Err(to);
         }
-        // Before a word is unlocked: who reads the new place looks for its descriptor. The old one
-        // keeps its own until the move is counted (free I2).
+        // This comes before a word is unlocked, because a thread that reads the new place looks for
+        // its descriptor. The old one keeps its own until the move is counted (free I2).
         let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
             let to = Place::new(Slot { pfn, object: slot as u8 }, class.index, place.slack());
             self.copy_object(class, place, to);
-            let entry = zspage.owner(slot);
-            self.memory.leaves.unlock_word(entry, self.handle_cell(entry), word.with_place(to));
+            let owner = zspage.owner(slot);
+            self.memory.leaves.unlock_word(owner, self.handle_cell(owner), word.with_place(to));
         }
         self.count_move();
         self.memory.set_owner(old, DescriptorId::NONE);
         Ok(())
     }
 
-    /// Makes a zspage one of other frames; gives the first.
+    /// Makes a zspage one of other frames. Returns the first.
     fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> Pfn {
         let pfn = zspage::adopt(to.run.take().expect("frames that were not taken are there"));
         self.memory.set_owner(pfn, id);
@@ -177,11 +178,11 @@ impl Pool {
     fn lock_objects(&self, zspage: Descriptor<'_>, words: &mut [Word; OBJECTS_MAX]) -> usize {
         let mut locked = 0;
         for slot in zspage.used_slots() {
-            let entry = zspage.owner(slot);
-            let word = entry.some().and_then(|entry| self.memory.leaves.try_lock_word(entry));
+            let owner = zspage.owner(slot);
+            let word = owner.some().and_then(|owner| self.memory.leaves.try_lock_word(owner));
             let Some(word) = word else { break };
             if named(word, zspage.slot(slot)).is_none() {
-                self.memory.leaves.unlock_word(entry, self.handle_cell(entry), word);
+                self.memory.leaves.unlock_word(owner, self.handle_cell(owner), word);
                 break;
             }
             words[locked] = word;

@@ -33,7 +33,7 @@ pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
 const END: u16 = u16::MAX;
 const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
 
-/// Where an object of a batch was found.
+/// The place at which an object of a batch was found.
 #[derive(Clone, Copy)]
 struct Seen {
     descriptor: DescriptorId,
@@ -78,7 +78,7 @@ impl Sorted {
         for (position, (&entry, seen)) in entries.iter().zip(&mut self.seen).enumerate() {
             let found = tables.find(tables.handle_cell(entry));
             let next = std::mem::replace(&mut self.heads[found.lock], position as u16);
-            // Without a branch: whether a list is new, nothing could predict.
+            // There is no branch, because it could not be predicted whether a list is new.
             self.locks[len] = found.lock as u16;
             len += usize::from(next == END);
             let (descriptor, object) = (found.zspage.id, found.object.into());
@@ -104,12 +104,12 @@ struct Rest {
 impl Pool {
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
     pub(crate) fn free_entries(&self, entries: &[CellNumber]) {
-        // Not as one of a pair, which would be put together elsewhere and copied here.
+        // It is not one of a pair, because a pair would be put together elsewhere and copied here.
         let mut sorted = Sorted::new(self.moves());
         let tables = self.tables();
         sorted.find(tables, entries);
         let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
-        // Those first that nobody holds.
+        // The locks that are free come first.
         let mut busy = false;
         for index in 0..sorted.locks_len {
             let class = &self.classes[usize::from(sorted.locks[index])];
@@ -155,7 +155,8 @@ impl Pool {
             let in_use = header.give(object.into());
             state.entries.give(entry, tables.handle_cell(entry), &self.stocks.handles);
             freed += 1;
-            // One by one, though several may be of one zspage: how many, nothing could predict.
+            // They are freed one by one, although several may be of one zspage, because it could
+            // not be predicted how many.
             if state.drain_one(&of, Zspage { id: descriptor, header }, in_use) {
                 rest.leaving.push(&self.memory, descriptor);
             }

@@ -27,9 +27,9 @@ impl Pool {
         Ok((state, entry))
     }
 
-    /// Brings free entries of the given kind to a class that has none, which is locked then;
-    /// nothing where no class has any. Waits for each class that is in use, one at a time, with no
-    /// lock held.
+    /// Brings free entries of the given kind to a class that has none, and locks the class. `None`
+    /// if no class has any. It waits for each class that is in use, one at a time, with no lock
+    /// held.
     fn fetch_entries<'p>(
         &'p self,
         class: &'p Class,
@@ -48,7 +48,8 @@ impl Pool {
         let chain = found?;
         let mut state = class.lock();
         state.adopt_entries(chain, kind, &self.memory.leaves, &self.stocks);
-        // Not here, where they did not depart: a recount could see this class before that one.
+        // They do not arrive here, where they did not depart, because a recount could see this
+        // class before that one.
         self.arrived(1);
         Some(state)
     }

@@ -37,7 +37,7 @@ use crate::pool::{Found, Tables, place_in};
 use crate::zspages::Zspage;
 
 impl Pool {
-    /// Frees the object of an entry that the caller owns, now; the caller tells the worker.
+    /// Frees the object of an entry that the caller owns at once. The caller tells the worker.
     #[inline(always)]
     pub(crate) fn free_entry(&self, entry: CellNumber) {
         let (tables, moves) = (self.tables(), self.moves());
@@ -74,7 +74,8 @@ impl Pool {
         }
     }
 
-    /// Frees an object that was found and stays there, as its lock is held, which this gives up.
+    /// Frees an object that was found and stays there, because its lock is held. This gives the
+    /// lock up.
     #[inline(always)]
     fn free_found<'p>(
         &'p self,

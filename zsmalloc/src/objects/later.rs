@@ -7,17 +7,17 @@
 //!                                             `-- no room: freed at once
 //! ```
 //!
-//! Source: study S3, its allocator-only form. Drained are full buffers by the memory's worker as
-//! soon as they are full, and everything at its next tick, before compaction, when a store finds
-//! the limit reached or no frame, and when the pool is dropped.
+//! Source: study S3, its allocator-only form. The memory's worker drains a buffer as soon as it is
+//! full, and everything at its next tick. Everything is drained too before a compaction, when a
+//! store finds the limit reached or no frame, and when the pool is dropped.
 //!
 //! Invariants
-//! - I1 an object that is pending is in use to everybody else: its frames are touched and counted,
-//!   so that limits see it, and no slot is given twice.
-//! - I2 a queued entry is a handle's whose owner gave it away, so nobody reads or frees it; the
+//! - I1 an object that is pending is in use to all others: its frames are touched and counted, so
+//!   that limits see it, and no slot is given twice.
+//! - I2 a queued entry is a handle's whose owner gave it away, so no client reads or frees it. The
 //!   mover moves it like any other. A queued place is of an object whose cell names it no more. Its
-//!   back reference is left alone, as the way to it costs as much as a free: so the mover finds the
-//!   cell, finds something else in it, and leaves the object where it is.
+//!   back reference is left alone, because the way to it costs as much as a free. So the mover
+//!   finds the cell, finds something else in it, and leaves the object where it is.
 //! - I3 an object is queued before its cell is unlocked: it is named by its cell, or pending.
 //!
 //! Locks: the queue's. A drain holds the turn to drain, and takes class locks under it. A thread
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    /// Frees what lags; false where nothing ever did.
+    /// Frees what lags. False if nothing ever did.
     pub(crate) fn flush_lagging(&self) -> bool {
         let flush = self.lag.flush();
         flush.map(|entries| entries.for_each(|entry| self.free_entry(entry))).is_some()
@@ -75,7 +75,7 @@ impl Pool {
         self.pending.get().map_or(0, Queue::flush)
     }
 
-    /// What is pending, and how the queue fares; all zero before the first use.
+    /// What is pending, and how the queue fares. All of it is zero before the first use.
     pub fn deferred(&self) -> Meters {
         self.pending.get().map(Queue::meters).unwrap_or_default()
     }
@@ -84,7 +84,8 @@ impl Pool {
     fn build_queue(&self, config: QueueConfig) -> Option<Queue<Freed>> {
         let (drained, told) = (Weak::clone(&self.this), Weak::clone(&self.this));
         let drain = move |values: &mut Values<'_, Freed>| {
-            // Whoever drains has a reference to the pool; dropping it drains in another way.
+            // The thread that drains has a reference to the pool. To drop the pool drains in
+            // another way.
             if let Some(pool) = drained.upgrade() {
                 pool.free_pending(values);
             }
@@ -97,12 +98,12 @@ impl Pool {
         Queue::new(config, drain, full).ok()
     }
 
-    /// Queues an object that no cell names any more; false where there is no room.
+    /// Queues an object that no cell names any more. False if there is no room.
     pub(crate) fn free_place_deferred(&self, place: Place) -> bool {
         self.defer_free(Freed::object(place))
     }
 
-    /// Queues an object; false where there is no room.
+    /// Queues an object. False if there is no room.
     pub(crate) fn defer_free(&self, freed: Freed) -> bool {
         let build = |config| self.build_queue(config);
         let Some(queue) = self.pending.get_or_build(build) else { return false };
@@ -179,14 +180,14 @@ impl Pool {
         if lagged || queue.is_some() { self.reserve(class, len, handle) } else { Err(error) }
     }
 
-    /// Recounts what is pending; gives the objects.
+    /// Recounts what is pending, and returns the objects.
     pub(crate) fn check_pending(&self) -> Result<u64, String> {
         let Some(queue) = self.pending.get() else { return Ok(0) };
         let counted = queue.check(|&freed| self.weight(freed)).map_err(|defect| defect.0)?;
         Ok(counted.0)
     }
 
-    /// How many pending objects came from cells; `None` where nothing was ever deferred.
+    /// How many pending objects came from cells; `None` if nothing was ever deferred.
     pub(crate) fn detached(&self) -> Option<u64> {
         self.pending.get().map(|queue| queue.count_if(|freed| freed.place().is_ok()))
     }

@@ -8,8 +8,8 @@ use crate::numbers::{CellNumber, Slot};
 use crate::pool::Pool;
 
 impl Pool {
-    /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
-    /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
+    /// A slot of any shard of a class, for when there can be no new zspage. If there is none, the
+    /// entry goes back. It waits for each lock in turn, which [`Pool::take_over`] does not.
     pub(crate) fn take_next_door(&self, class: &Class, entry: CellNumber) -> Option<(Slot, Age)> {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
@@ -23,9 +23,9 @@ impl Pool {
         slot
     }
 
-    /// An object in another shard of the class, for when the frames of one would exceed the limit:
-    /// on frames that are touched already. The first slot goes back either way, its entry only
-    /// where there is no other slot.
+    /// An object in another shard of the class, on frames that are touched already. It is for when
+    /// the frames of a new one would exceed the limit. The first slot goes back either way; its
+    /// entry goes back only if there is no other slot.
     #[cold]
     pub(crate) fn charge_next_door<'p>(
         &'p self,

@@ -11,8 +11,8 @@ use crate::pool::{Found, Leaving, Pool};
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX; // 2040
 
 impl Pool {
-    /// Frees objects whose cells the caller has locked, or that no cell names; as many as a leaf
-    /// has at most.
+    /// Frees objects whose cells the caller has locked, or that no cell names. They are at most as
+    /// many as a leaf has.
     pub(crate) fn free_places(&self, places: &[Place]) {
         let mut sorted = [Place::default(); LEAF_CELLS];
         let ends = self.sort_places(places, &mut sorted);
@@ -30,8 +30,8 @@ impl Pool {
         self.stir();
     }
 
-    /// Sorts places by the lock that their zspage is under, or was a moment ago; gives where those
-    /// of each lock end. Cells without an object have none.
+    /// Sorts places by the lock that their zspage is under, or was a moment ago. Returns where
+    /// those of each lock end. Cells without an object have no place.
     fn sort_places(&self, places: &[Place], sorted: &mut [Place; LEAF_CELLS]) -> [u16; LOCKS_MAX] {
         let (mut ends, mut locks) = ([0; LOCKS_MAX], [0_u16; LEAF_CELLS]);
         let objects = || places.iter().filter(|place| **place != Place::default());

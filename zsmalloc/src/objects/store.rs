@@ -11,8 +11,8 @@
 //! object is dropped, and that frees the slot. Untouched frames are charged before a byte is
 //! written.
 //!
-//! Locks: one class, and in no lock design more than that, because nothing is looked up; another
-//! shard's is tried meanwhile.
+//! Locks: one class. No lock design takes more, because nothing is looked up. Another shard's is
+//! tried meanwhile.
 
 use host::LockGuard;
 use host::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::pool::{Leaving, Pool};
 use crate::zspages::zspage;
 
 impl Pool {
-    /// Stores `bytes` in a slot of their class. The object is nobody's yet: put it in a cell, or
+    /// Stores `bytes` in a slot of their class. No cell names the object yet: put it in a cell, or
     /// drop it to free it again.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Pool {
     }
 
     /// An object of `len` bytes that `fill` has written, with an entry for a handle of the given
-    /// kind. It is freed again where `fill` panics.
+    /// kind. It is freed again if `fill` panics.
     #[inline]
     pub(crate) fn store_with(
         &self,
@@ -63,8 +63,8 @@ impl Pool {
         Ok(&self.classes[self.position(index, self.home(len))])
     }
 
-    /// An object that is to be filled, its frames counted, with an entry where one is wanted; and
-    /// what is known of its bytes.
+    /// An object that is to be filled, with its frames counted, an entry if one is wanted, and what
+    /// is known of its bytes.
     // One function with what follows and with its caller: a call hands 40 bytes over in memory.
     #[inline(always)]
     pub(crate) fn reserve<'p>(
@@ -115,8 +115,8 @@ impl Pool {
         if cfg!(loom) { len % self.shards } else { host::cpu::current_hint() % self.shards }
     }
 
-    /// An object that is to be filled, with an entry where one is wanted. Its frames are not
-    /// counted yet, unless they are all touched.
+    /// An object that is to be filled, with an entry if one is wanted. Its frames are not counted
+    /// yet, unless they are all touched.
     #[inline(always)]
     fn take(
         &self,
@@ -160,7 +160,8 @@ impl Pool {
         {
             return Ok(slot);
         }
-        // Before the lock is given up: the entry is now in no chain, and behind no object.
+        // This comes before the lock is given up, because the entry is now in no chain, and behind
+        // no object.
         state.departs();
         drop(state);
         self.take_of_new(class, entry)
@@ -169,7 +170,7 @@ impl Pool {
     /// Locks a class that another thread has locked: from now on each has a shard of its own.
     #[cold]
     fn lock_met<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
-        // relaxed: a hint, stored once, as every CPU reads its cache line.
+        // relaxed: a hint, stored once, because every CPU reads its cache line.
         if !self.spread.load(Ordering::Relaxed) {
             // relaxed: a hint.
             self.spread.store(true, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl Pool {
         class.lock()
     }
 
-    /// A slot of a new zspage; where there is none, the entry goes back.
+    /// A slot of a new zspage. If there is none, the entry goes back.
     fn take_of_new(&self, class: &Class, entry: CellNumber) -> Result<(Slot, Age), AllocError> {
         let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, class.shape.frames.into()) {
@@ -197,7 +198,7 @@ impl Pool {
         state.arrives();
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
-        // relaxed: totals. The most there were only grows, but for a reset, so most often it stays.
+        // relaxed: totals. Only a reset lowers the most there were, so most often it stays.
         if frames > self.counters.frames_max.load(Ordering::Relaxed) {
             // relaxed: totals.
             self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);

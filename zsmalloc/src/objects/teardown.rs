@@ -72,8 +72,8 @@ impl Drop for Pool {
             self.memory.handles_are_out();
         }
         self.release_all();
-        // Where handles are out, their leaves stay this pool's: no later one must own what they
-        // name.
+        // While handles are out, their leaves stay this pool's, because no later pool may own what
+        // they name.
         let leaves = &self.memory.leaves;
         if !out {
             self.stocks.handles.drain(leaves);

@@ -77,7 +77,7 @@ mod tests {
         assert!(!outgrown());
         handles.push(page());
         assert!(outgrown());
-        // Written past the caches from here on, and the same to who reads.
+        // From here on it is written past the caches, and reads the same.
         pool.free_batch(handles.drain(..2)).expect("ours");
         handles.extend([page(), page()]);
         let equal = |handle| *pool.read(handle).expect("ours") == [7; host::PAGE_SIZE];

@@ -33,7 +33,7 @@ const THREADS: u64 = 64;
 /// Fewer untouched frames of a zspage are not worth a call, which takes as long as their faults.
 const FEW: u32 = 4;
 
-/// True when so many frames are more than a limit in bytes, where there is one.
+/// True if so many frames are more than a limit in bytes. A limit of 0 is none.
 fn exceeds(frames: u64, limit: u64) -> bool {
     limit != 0 && frames * PAGE_SIZE as u64 > limit
 }
@@ -46,9 +46,9 @@ impl Pool {
         exceeds(resident + frames, self.limit())
     }
 
-    /// Counts frames that a run brings along touched; where they would exceed the limit, none, and
-    /// gives false. Looked at and counted at once: threads that pass a look together would
-    /// exceed the limit by a run each, not by an object's frames.
+    /// Counts frames that a run brings along touched. If they would exceed the limit, none is
+    /// counted, and this is false. The look and the count are one step. Otherwise threads that pass
+    /// the look together would exceed the limit by a run each, and not by an object's frames.
     pub(crate) fn count_brought(&self, frames: u64) -> bool {
         let limit = self.limit();
         let counted = |resident: u64| Some(resident + frames).filter(|&sum| !exceeds(sum, limit));
@@ -62,8 +62,8 @@ impl Pool {
     #[inline]
     pub(crate) fn charge(&self, class: &Class, slot: Slot, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
-        // An object reaches into two frames at most. Both bits are looked at, though it be one
-        // frame: whether it is, nothing could predict.
+        // An object reaches into two frames at most. Both bits are looked at, even if it is one
+        // frame, because no branch could predict that.
         let (first, last) = zspage::frames_of(class.shape, slot, len);
         if arena.is_resident(first) & arena.is_resident(last) {
             return Ok(());
@@ -97,7 +97,8 @@ impl Pool {
         arena.populate(pfn, frames);
     }
 
-    /// Marks the frames of the first `len` bytes of a slot as touched; counts those that were not.
+    /// Marks the frames of the first `len` bytes of a slot as touched, and counts those that were
+    /// not.
     pub(crate) fn touch(&self, class: &Class, slot: Slot, len: usize) {
         let (first, last) = zspage::frames_of(class.shape, slot, len);
         let arena = &self.memory.arena;

@@ -21,11 +21,12 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
-    /// Of zspages that are counted above but in no class, being built or being given back, those
-    /// that are not counted by the classes. By thread; only the sums mean something.
+    /// Zspages that are counted above but are in no class, because they are being built or given
+    /// back. Those that the classes count are left out. There is a count for each thread; only the
+    /// sums have a meaning.
     pub(crate) departed: [Apart<AtomicU64>; SHARDS_MAX],
     pub(crate) arrived: [Apart<AtomicU64>; SHARDS_MAX],
-    /// Bytes of objects at most, in touched frames; 0 = no limit.
+    /// The most bytes of objects in touched frames; 0 means no limit.
     pub(crate) limit: AtomicU64,
     /// Leaves of clients' tables.
     pub(crate) leaves: AtomicU64,

@@ -9,9 +9,10 @@
 //!
 //! Source: step 3 of study S0.
 //!
-//! What is on its way is in no class, and a recount has to know of it. Who leaves a class is
-//! counted there, under its lock, and so is who comes back to the same one, as a new zspage does;
-//! who is gone for good, or comes to another, is counted where all threads count.
+//! A zspage on its way is in no class, and a recount has to know of it. If it leaves a class, it
+//! departs in the class's own count, under the lock. If it comes back to the same class, as a new
+//! zspage does, it arrives there. If it is gone for good, or comes to another class, it arrives
+//! where all threads count.
 //!
 //! Invariants
 //! - I1 the frames of an emptied zspage go back once, by the thread that took it out of its class.
@@ -62,24 +63,27 @@ impl Pool {
     pub(crate) fn departs(&self) {
         // relaxed: a total; its arrival publishes it.
         here(&self.counters.departed).fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence in `in_transit`: a recount that sees totals changed from here on
-        // sees the departure. One under a class lock needs none, as the recount takes that lock.
+        // Release pairs with the fence in `in_transit`, so that a recount that sees totals changed
+        // from here on sees the departure. A departure under a class lock needs no fence, because
+        // the recount takes that lock.
         fence(Ordering::Release);
     }
 
     /// Zspages on their way are in their class, or gone.
     pub(crate) fn arrived(&self, zspages: u64) {
-        // Pairs with the Acquire in `in_transit`: who sees the arrival sees the departure, and the
-        // totals as they were changed in between.
+        // Release pairs with the Acquire in `in_transit`, so that a recount that sees the arrival
+        // sees the departure, and the totals as they were changed in between.
         here(&self.counters.arrived).fetch_add(zspages, Ordering::Release);
     }
 
-    /// Zspages on their way; more than 2^32 there are not.
+    /// Zspages on their way, of which there are fewer than 2^32.
     pub(crate) fn in_transit(&self) -> u32 {
-        // Pairs with the fence in `departs`: totals read before are no newer than what is read now.
+        // Acquire pairs with the fence in `departs`, so that totals read before are no newer than
+        // what is read now.
         fence(Ordering::Acquire);
-        // Pairs with the Release in `arrived`. Read first, so that no arrival is without its
-        // departure: that is seen here, or under its class's lock below.
+        // Acquire pairs with the Release in `arrived`, so that no arrival is counted without its
+        // departure. Arrivals are read first; the departure is seen next, or under its class's lock
+        // below.
         let arrived = sum(&self.counters.arrived, Ordering::Acquire);
         // relaxed: a total.
         let departed = sum(&self.counters.departed, Ordering::Relaxed).wrapping_sub(arrived) as u32;
@@ -101,7 +105,7 @@ impl Pool {
         }
     }
 
-    /// The same where most often there is none.
+    /// The same, for a caller that most often has none.
     #[inline]
     pub(crate) fn release_any(&self, leaving: Leaving) {
         if !leaving.is_empty() {
@@ -151,6 +155,6 @@ fn here(counters: &[Apart<AtomicU64>; SHARDS_MAX]) -> &AtomicU64 {
 }
 
 fn sum(counters: &[Apart<AtomicU64>; SHARDS_MAX], ordering: Ordering) -> u64 {
-    // `ordering` pairs with, or is relaxed for, what the caller says.
+    // relaxed: or more, if the caller asks for more and says why.
     counters.iter().map(|counter| counter.0.load(ordering)).sum()
 }

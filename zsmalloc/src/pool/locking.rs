@@ -1,6 +1,9 @@
 //! Locking a class of a pool.
 //!
 //! Invariant: a class that is locked for a zspage is the one that the zspage's header names.
+//!
+//! Lock: a shard's of a class. With the feature `study` it is the pool's and then the shard's, or
+//! the pool's alone.
 
 use host::LockGuard;
 
@@ -15,7 +18,7 @@ impl Pool {
         self.locks.lock(class)
     }
 
-    /// As [`Pool::lock`], where nobody else holds it.
+    /// As [`Pool::lock`], if no other thread holds it.
     #[inline]
     pub(crate) fn try_lock<'p>(&'p self, class: &'p Class) -> Option<LockGuard<'p, State>> {
         self.locks.try_lock(class)

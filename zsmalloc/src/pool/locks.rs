@@ -1,8 +1,8 @@
 //! The locks of a pool above those of its classes: there are none. Each shard of a class has a lock
 //! of its own, and an object is looked up without a lock.
 //!
-//! With the feature `study` the file of that name is in the place of this one: it has other designs
-//! too.
+//! With the feature `study` the file of that name is in the place of this one, because it has other
+//! designs too.
 //!
 //! Source: study S0. The class of an object is read from its word. A move may change it, and moves
 //! are counted. A free takes the lock that word and zspage named. If the count is as before, the
@@ -10,6 +10,8 @@
 //!
 //! Invariant: a thread that holds the guard of a class is alone in that class, and no object of it
 //! moves.
+//!
+//! Lock: a shard's, of rank `Class`. The caller has it for as long as it keeps the guard.
 
 use host::{Lock, LockGuard, Rank};
 
@@ -23,7 +25,7 @@ const _: () = assert!(size_of::<Locks>() == 0, "class locks are the only design"
 pub(crate) type Moving<'p> = LockGuard<'p, State>;
 
 impl Locks {
-    /// Shards of each class, where there might be so many.
+    /// The shards of each class, of which there may be so many.
     pub(super) fn shards(&self, most: usize) -> usize {
         most
     }
@@ -39,7 +41,7 @@ impl Locks {
         class.lock()
     }
 
-    /// As [`Locks::lock`], where nobody else holds it.
+    /// As [`Locks::lock`], if no other thread holds it.
     #[inline]
     pub(super) fn try_lock<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
         class.try_lock()

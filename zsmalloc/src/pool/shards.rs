@@ -2,7 +2,7 @@
 //!
 //! Invariant: a zspage changes its shard while the locks of both are held.
 //!
-//! Locks: a shard's while another is only tried; or one after the other.
+//! Locks: one shard's, while that of another is only tried; or one after the other.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,8 +30,8 @@ impl Pool {
         false
     }
 
-    /// Gives a zspage to another shard of its class; both locks are held. False when there is no
-    /// memory for its number.
+    /// Gives a zspage to another shard of its class, while both locks are held. False if there is
+    /// no memory for its number.
     pub(crate) fn adopt(
         &self,
         class: &Class,
@@ -50,23 +50,24 @@ impl Pool {
         room
     }
 
-    /// Counts a move, whose words or header are written; the lock is held under which it was done,
-    /// and what was left is not given back yet.
+    /// Counts a move, after its words or its header were written. The lock under which it was done
+    /// is held, and what was left is not given back yet.
     pub(crate) fn count_move(&self) {
-        // Pairs with the Acquire in `moves`.
+        // Release pairs with the Acquire in `moves`, so that a thread that sees the move counted
+        // sees what it wrote.
         self.moves.fetch_add(1, Ordering::Release);
     }
 
     /// Moves that were counted.
     #[inline]
     pub(crate) fn moves(&self) -> u64 {
-        // Acquire pairs with the Release in `count_move`: words, and the locks of zspages, are seen
-        // as counted moves left them.
+        // Acquire pairs with the Release in `count_move`, so that words, and the locks of zspages,
+        // are seen as counted moves left them.
         self.moves.load(Ordering::Acquire)
     }
 
-    /// Where an object is, though something moved since it was looked for; `None` where it is not
-    /// under the lock that is held, or something moved again.
+    /// Where an object is, after something moved since it was looked for. `None` if it is not under
+    /// the lock that is held, or if something moved again.
     #[cold]
     pub(crate) fn find_again(&self, held: &Class, cell: &AtomicU64) -> Option<Found<'_>> {
         let moves = self.moves();

@@ -201,7 +201,7 @@ impl Locks {
         state
     }
 
-    /// As [`Locks::lock`], where nobody else holds it.
+    /// As [`Locks::lock`], if no other thread holds it.
     #[inline]
     pub(super) fn try_lock<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
         if self.free_lookup { class.try_lock() } else { self.try_lock_looked_up(class) }
@@ -257,7 +257,7 @@ impl Locks {
 /// A class, locked, while objects of it move.
 pub(crate) struct Moving<'p> {
     state: LockGuard<'p, State>,
-    /// The pool's lock, held so that nobody looks an object up.
+    /// The pool's lock, held so that no thread looks an object up.
     _stopped: Option<RankedWriteGuard<'p, ()>>,
 }
 
@@ -285,7 +285,7 @@ mod tests {
         Locks::new(LockDesign::Hierarchical.into())
     }
 
-    /// Who moves objects holds the pool's lock and waits for the class.
+    /// A thread that moves objects holds the pool's lock and waits for the class.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Pool")]

@@ -72,8 +72,8 @@ impl<'p> Tables<'p> {
     /// The zspage of an object that was at `place` a moment ago.
     #[inline(always)]
     pub(crate) fn find_at(self, place: Place) -> Found<'p> {
-        // Acquire pairs with the Release in `set_owner`: a frame's next life shows what ended the
-        // last.
+        // Acquire pairs with the Release in `set_owner`, so that a thread that sees a frame's next
+        // life sees what ended the last.
         let descriptor = DescriptorId(self.owners[place.pfn().index()].load(Ordering::Acquire));
         let header = self.headers.get(descriptor);
         // The frame may be another zspage's by now, of a pool with more locks.
@@ -97,8 +97,8 @@ impl<'p> Tables<'p> {
 /// The place of the object that a handle's cell names; the caller owns it.
 #[inline(always)]
 pub(crate) fn place_in(cell: &AtomicU64) -> Place {
-    // Acquire pairs with the Release of whoever published the object or moved it, so that the
-    // frame's descriptor is seen, and its header, as they were then or later.
+    // Acquire pairs with the Release of the thread that published the object or moved it, so that
+    // the frame's descriptor is seen, and its header, as they were then or later.
     let word = Word(cell.load(Ordering::Acquire));
     word.place().expect("a handle's cell names its object")
 }

@@ -32,8 +32,8 @@ pub struct PoolCheck {
     pub slot_bytes: u64,
     /// Bytes of the objects that a cell names, by the lengths they were stored with.
     pub stored_bytes: u64,
-    /// Objects whose cell was locked, or that were not yet published, looked at by count only; and
-    /// zspages that were being built or given back.
+    /// Objects whose cell was locked, or that were not yet published, and zspages that were being
+    /// built or given back. They were only counted.
     pub in_flight: u64,
     /// Bytes of all frames of zspages, and of the touched ones.
     pub mem_used_total: u64,
@@ -73,8 +73,8 @@ enum Seen {
 }
 
 impl EntryCount {
-    /// Objects that no cell names are those that are pending. Where there is no queue, given as
-    /// `None`, there are none; where objects were freed meanwhile, they cannot be compared.
+    /// Objects that no cell names are those that are pending. `None` means that there is no queue,
+    /// and so no such object. If objects were freed meanwhile, they cannot be compared.
     fn check_unnamed(&mut self, detached: Option<u64>, moved: bool) -> Result<(), PoolDefect> {
         match (self.first_unnamed.take(), detached) {
             (Some(_), Some(detached)) if moved || self.unnamed <= detached => Ok(()),
@@ -101,7 +101,7 @@ impl EntryCount {
 }
 
 impl Memory {
-    /// Recounts the resident free frames from the arena's bits. For when nobody uses the memory.
+    /// Recounts the resident free frames from the arena's bits, while no thread uses the memory.
     ///
     /// # Errors
     ///
@@ -136,7 +136,8 @@ impl Pool {
         for class in self.classes() {
             self.check_class(class, &mut found, &mut entries)?;
         }
-        // Read before who is on the way is, so that whatever came in between is seen there.
+        // This is read before the zspages on the way are, so that what came in between is seen
+        // there.
         let (stats, leaves) = (self.stats(), &self.memory.leaves);
         let all = self.stocks.handles.check(leaves, &mut entries.free)?;
         let all_raw = self.stocks.raw.check(leaves, &mut entries.raw_free)?;
@@ -144,7 +145,8 @@ impl Pool {
         let positions = self.counters.position_bytes.load(Ordering::Relaxed);
         let detached = self.detached();
         found.in_flight += u64::from(before.1) + u64::from(self.in_transit());
-        // After that: to arrive is an operation, and who had done so by then was not on the way.
+        // This comes after that, because to arrive is an operation: a zspage that had arrived by
+        // then was not on the way.
         found.moved = u64::from(self.operations().wrapping_sub(before.0));
         entries.check_unnamed(detached, found.moved > 0)?;
         if found.moved == 0 && found.in_flight == 0 {
@@ -264,9 +266,9 @@ impl Pool {
             return Ok(Seen::InFlight);
         }
         let cell = self.memory.leaves.cell(owner);
-        let cell = cell.ok_or_else(|| PoolDefect(format!("{here}: no entry {owner}")))?;
-        // Acquire pairs with the unlocking swap in `CellGuard`: an unlocked word is complete. The
-        // cell of a handle whose object is being written names nothing yet.
+        let cell = cell.ok_or_else(|| PoolDefect(format!("{here}: no cell {owner}")))?;
+        // Acquire pairs with the unlocking swap in `CellGuard`, so that an unlocked word is
+        // complete. The cell of a handle whose object is being written names nothing yet.
         let word = cell.load(Ordering::Acquire);
         if word & LOCKED != 0 {
             return Ok(Seen::InFlight);
@@ -276,7 +278,7 @@ impl Pool {
             return Ok(Seen::InFlight);
         }
         let named = place.map(|place| (place.pfn(), place.class(), usize::from(place.object())));
-        let what = format_args!("{here} slot {slot}, as entry {owner} names it");
+        let what = format_args!("{here} slot {slot}, as cell {owner} names it");
         match expect_equal(what, named, Some((zspage.pfn(), class.index, slot))) {
             Ok(()) => Ok(Seen::Named),
             Err(defect) if kind == LeafUse::Cells => Ok(Seen::Unnamed(defect)),

@@ -162,10 +162,11 @@ impl Pool {
     pub(crate) fn stored_bytes_in(&self, class: &Class, zspage: Descriptor<'_>) -> u64 {
         let length = |slot| {
             let owner = zspage.owner(slot).some()?;
-            // Acquire pairs with the unlocking swap in `CellGuard`, which publishes a whole word.
+            // Acquire pairs with the unlocking swap in `CellGuard`, so that the word is seen whole.
             let word = self.memory.leaves.cell(owner)?.load(Ordering::Acquire);
             let place = Word(word).place()?;
-            // Else it is the place of another object, as this one was freed and is pending.
+            // Otherwise it is the place of another object, because this one was freed and is
+            // pending.
             let here = place.pfn() == zspage.pfn() && usize::from(place.object()) == slot;
             here.then(|| u64::from(class.shape.size - place.slack()))
         };

@@ -9,7 +9,7 @@
 //!   body     word 0   PFN of the first frame
 //!            word 1   the pool, by its id
 //!            then     the bits of the other slots        objects / 32 words, rounded up, less one
-//!            then     one word per slot: the entry that owns it   objects words, 0 = not published
+//!            then     one word per slot: the cell that owns it    objects words, 0 = not published
 //! ```
 //!
 //! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
@@ -20,9 +20,9 @@
 //! Invariants
 //! - I1 objects in use = set bits = slots that are allocated. Touched = every frame is known to be,
 //!   and stays so while the zspage has these frames.
-//! - I2 the back reference of a slot in use is 0 or the number of an entry. The word of that entry
-//!   names this slot, with two exceptions. The entry may be locked by a thread that is about to
-//!   make that true or false. A handle's entry names nothing while the object is being written.
+//! - I2 the back reference of a slot in use is 0 or the number of a cell. The word of that cell
+//!   names this slot, with two exceptions. The cell may be locked by a thread that is about to make
+//!   that true or false. A handle's entry names nothing while the object is being written.
 //!
 //! Lock: the class lock of the descriptor's class, taken by the caller.
 
@@ -156,8 +156,8 @@ impl<'a> Header<'a> {
     /// changes for another shard of the class, under the locks of both.
     #[inline]
     pub(crate) fn lock(self) -> usize {
-        // Pairs with the Release in `set_state`: who sees the lock of a descriptor's next life sees
-        // what ended the last.
+        // Acquire pairs with the Release in `set_state`, so that a thread that sees the lock of a
+        // descriptor's next life sees what ended the last.
         ((self.words[STATE].load(Ordering::Acquire) & LOCK_MASK) >> LOCK_SHIFT) as usize
     }
 
@@ -190,7 +190,8 @@ impl<'a> Header<'a> {
 
     #[inline]
     fn set_state(self, state: u32) {
-        // Pairs with the Acquire in `lock`.
+        // Release pairs with the Acquire in `lock`, so that a thread that sees the lock of a
+        // descriptor's next life sees what ended the last.
         self.words[STATE].store(state, Ordering::Release);
     }
 
@@ -244,16 +245,18 @@ impl<'a> Header<'a> {
         self.set(POSITION, id.0);
     }
 
-    /// The pool of the zspage; 0 from when it departs. A thread that holds the lock of the class
-    /// that the header names, and finds a pool's id here, knows that both hold still if objects are
-    /// in use.
+    /// The pool of the zspage; 0 from when it departs. If a thread holds the lock of the class that
+    /// the header names, finds a pool's id here, and objects are in use, neither changes while it
+    /// holds the lock.
     pub(crate) fn pool(self) -> u32 {
-        // Pairs with the Release in `set_pool`.
+        // Acquire pairs with the Release in `set_pool`, so that a thread that sees the pool sees
+        // the header of its zspage.
         self.in_body(POOL).load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pool(self, pool: u32) {
-        // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
+        // Release pairs with the Acquire in `pool`, so that a thread that sees the pool sees the
+        // header of its zspage.
         self.in_body(POOL).store(pool, Ordering::Release);
     }
 
@@ -308,8 +311,8 @@ impl<'a> Descriptor<'a> {
         self.set_pool(pool);
     }
 
-    /// Takes the lowest free slot for an entry, or for one not known yet (`NONE`); `None` when the
-    /// zspage is full.
+    /// Takes the lowest free slot for a cell, or for one that is not known yet (`NONE`). `None` if
+    /// the zspage is full.
     #[inline(always)]
     pub(crate) fn take_lowest(&self, owner: CellNumber) -> Option<usize> {
         let mut index = 0;
@@ -344,17 +347,18 @@ impl<'a> Descriptor<'a> {
         (0..self.objects).filter(|&slot| self.is_in_use(slot))
     }
 
-    /// The entry that owns the object in `slot`; `NONE` while the object is not published.
+    /// The cell that owns the object in `slot`; `NONE` while the object is not published.
     pub(crate) fn owner(&self, slot: usize) -> CellNumber {
-        // Pairs with the Release in `publish`, so that whoever finds an owner finds its cell
-        // locked or naming this slot.
+        // Acquire pairs with the Release in `publish`, so that a thread that finds an owner finds
+        // its cell locked or naming this slot.
         CellNumber::new(self.back_reference(slot).load(Ordering::Acquire))
     }
 
-    /// Names the entry that owns the object in `slot`; the caller holds that entry's lock.
-    pub(crate) fn publish(&self, slot: usize, entry: CellNumber) {
-        // Pairs with the Acquire in `owner`: the mover may see the entry from here on.
-        self.back_reference(slot).store(entry.get(), Ordering::Release);
+    /// Names the cell that owns the object in `slot`; the caller holds that cell's lock.
+    pub(crate) fn publish(&self, slot: usize, owner: CellNumber) {
+        // Release pairs with the Acquire in `owner`, so that the mover, which may see the owner
+        // from here on, finds it locked or naming this slot.
+        self.back_reference(slot).store(owner.get(), Ordering::Release);
     }
 
     #[inline]

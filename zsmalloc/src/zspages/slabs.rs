@@ -7,8 +7,8 @@
 //!   Slab    units, used, next fresh item, list of freed ones (through their first word)
 //! ```
 //!
-//! The table is cut into parts, each with a `State` of its own, and those into slabs of 2048 bytes,
-//! each holding items of like length: of any of which as many fit. A number is the offset of an
+//! The table is cut into parts, each with a `State` of its own. A part is cut into slabs of 2048
+//! bytes. The items of a slab have lengths of which equally many fit. A number is the offset of an
 //! item in units of `UNIT` words; 0 is none.
 //!
 //! Invariants
@@ -51,8 +51,8 @@ pub(crate) struct State {
     slabs: Vec<Slab>,
     /// First partial slab by capacity; 0 = none.
     partial: Box<[u32]>,
-    /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
-    /// in use kept it.
+    /// Empty slabs whose page is touched, and empty slabs whose page was returned, unless a
+    /// neighbour in use kept it.
     empty: Vec<u32>,
     returned: Vec<u32>,
 }
@@ -93,7 +93,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         ((number / Self::SLAB_UNITS as u32) >> self.part_bits) as usize
     }
 
-    /// An item of `units` units; its words hold whatever they held.
+    /// An item of `units` units, whose words hold what they held before.
     pub(crate) fn alloc(&self, state: &mut State, units: usize) -> Result<u32, AllocError> {
         let capacity = Self::SLAB_UNITS / units;
         let slab = match state.partial[capacity] {
@@ -226,14 +226,14 @@ impl<const UNIT: usize> Slabs<UNIT> {
     }
 
     fn set_link(&self, number: u32, next: u16) {
-        // Pairs with the Acquire in `Header::lock`, where a header is looked at that may be gone:
-        // who sees the link sees what ended the header's life.
+        // Release pairs with the Acquire in `Header::lock`, where a header is looked at that may be
+        // gone, so that a thread that sees the link sees what ended the header's life.
         self.unit(number)[0].store(u32::from(next), Ordering::Release);
     }
 }
 
 impl State {
-    /// Nothing in use; of items, `capacity_max` fit at most.
+    /// A part with nothing in use, in whose slabs at most `capacity_max` items fit.
     pub(crate) fn new(part: usize, capacity_max: usize) -> State {
         State {
             part: part as u32,

@@ -90,7 +90,7 @@ fn a_search_for_one_page_looks_at_4096_tokens_at_most() {
     (0..MANY).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
     let mut victims = Vec::new();
     orders.victims(GroupId(0), 1, &mut victims);
-    assert_eq!(cells(&victims), [], "4096 marks are cleared, and the search ends");
+    assert!(victims.is_empty(), "4096 marks are cleared, and the search ends: {victims:?}");
     orders.victims(GroupId(0), 1, &mut victims);
     assert_eq!(cells(&victims), [cell(0).get()], "the next search goes on where that one ended");
 }
