@@ -61,6 +61,9 @@ impl Tally {
     pub(super) fn line(&self, limit: u64) -> String {
         let (peak, bound) = (human(self.peak), human(limit));
         let counts = &self.counts;
+        if self.peak == 0 {
+            return "it ended before its memory was looked at; nothing was folded".to_owned();
+        }
         if counts.pages_out == 0 {
             let within = if self.peak <= limit { "within" } else { "over" };
             return format!("{peak} at most, {within} the limit of {bound}; nothing was folded");
@@ -159,6 +162,8 @@ mod tests {
         let over = "90.0 MiB at most, over the limit of 64.0 MiB; nothing was folded";
         assert_eq!(none.line(64 << 20), over, "a program that cannot fold");
         assert_eq!(none.slow(), None);
+        let short = Tally::default().line(64 << 20);
+        assert_eq!(short, "it ended before its memory was looked at; nothing was folded");
     }
 
     #[test]

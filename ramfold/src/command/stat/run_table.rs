@@ -230,6 +230,16 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_cut_only_if_it_does_not_fit() {
+        let line = |len: usize| cut(&"x".repeat(len));
+        assert_eq!((line(COLUMNS), line(1)), ("x".repeat(COLUMNS), "x".to_owned()));
+        assert_eq!(line(COLUMNS + 1), "x".repeat(COLUMNS - 2) + "..");
+        let text = wrapped("! ", &"word ".repeat(40));
+        fits(text.trim_end());
+        assert_eq!(text.matches("word").count(), 40, "{text}");
+    }
+
+    #[test]
     fn a_run_is_shown_with_its_processes_and_why_they_do_not_fold() {
         let text = one(&run(&["sort", "file"]));
         fits(&text);
