@@ -295,7 +295,7 @@ fn compare(disk: Arc<dyn Disk>, random: &mut Random, between: impl Fn(&mut Rando
         batch(&mut client, &mut twin, random);
         between(random);
     }
-    let all = client.read(0, twin.bytes.len() as u32).unwrap();
+    let all = client.read(0, twin.bytes.len() as u32).expect("the server answers");
     assert!(all == Answer::Data(twin.bytes), "the whole disk differs from the twin");
     drop(client);
     fixture.assert_well();
