@@ -2,8 +2,8 @@
 //! write, and bring their own pages in.
 
 use region::{
-    FaultError, FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig,
-    RegionError,
+    FaultError, FaultMode, Field, Memory, MemoryConfig, Pager, PagerConfig, RawRegion, Region,
+    RegionConfig, RegionError,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,12 @@ const PAGES: usize = 512;
 const PATIENCE: u32 = 30;
 
 fn pager() -> Arc<Pager> {
+    pager_of(FaultMode::Protection).expect("a pager")
+}
+
+fn pager_of(mode: FaultMode) -> Result<Arc<Pager>, RegionError> {
     let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
-    let fault_mode = Some(FaultMode::Protection);
-    Pager::new(memory, &PagerConfig { fault_mode, ..PagerConfig::default() }).expect("a pager")
+    Pager::new(memory, &PagerConfig { fault_mode: Some(mode), ..PagerConfig::default() })
 }
 
 /// A region whose pages each begin with their number and a mark.
@@ -162,6 +165,38 @@ fn what_needs_the_parents_threads_is_refused_and_nothing_hangs() {
     assert_eq!(end_of(child), 0);
     let (_pager, region) = parts.expect("the parent's own");
     assert_eq!(others(&region, 5), [0; 0]);
+}
+
+/// Other languages use and drop what their process inherited, whatever it is.
+#[test]
+fn a_child_that_uses_and_drops_raw_regions_and_plots_does_no_harm() {
+    for mode in [FaultMode::Protection, FaultMode::Signal] {
+        let pager = pager_of(mode).inspect_err(|error| eprintln!("skipped: needs {error}"));
+        let Ok(pager) = pager else { continue };
+        let config = RegionConfig::default();
+        let region = RawRegion::map(&pager, PAGES * PAGE, &config).expect("a region");
+        let plot = Field::map(&pager, PAGES * PAGE, &config).and_then(|field| field.plot(PAGE));
+        let plot = plot.expect("a plot");
+        region.pin(0..PAGE).expect("pinned");
+        plot.pin(0..PAGE).expect("pinned");
+        let (field, mut parts) = (Arc::clone(plot.field()), Some((region, plot)));
+        let child = fork(|| {
+            let (region, plot) = parts.take().expect("the child's copy");
+            let inherited = |error| matches!(error, RegionError::Fault(FaultError::Inherited));
+            let discarded = region.discard(PAGE..2 * PAGE).is_err_and(inherited);
+            let has_pages = mode == FaultMode::Protection;
+            let pinned = [region.pin(0..PAGE), region.unpin(0..PAGE), plot.unpin(0..PAGE)];
+            drop((region, plot));
+            discarded && pinned.iter().all(|pinned| pinned.is_ok() == has_pages)
+        });
+        assert_eq!(end_of(child), 0, "{mode:?}");
+        let (region, plot) = parts.expect("the parent's own");
+        plot.unpin(0..PAGE).expect("it is still pinned");
+        region.unpin(0..PAGE).expect("it is still pinned");
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
+        drop(plot);
+        assert_eq!(field.free_bytes(), PAGES * PAGE);
+    }
 }
 
 #[test]

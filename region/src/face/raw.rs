@@ -97,7 +97,7 @@ impl RawRegion {
     /// [`RegionError::OutOfRange`], or if the system refuses to watch the pages, or a page cannot
     /// be brought back. Nothing is pinned then.
     pub fn pin(&self, range: Range<usize>) -> Result<(), RegionError> {
-        let pages = self.touched(&range)?;
+        let pages = self.reachable(&range)?;
         // A forked child finds the table whole, because a fork waits for the call.
         let _call = begin_call();
         self.folded.pin(&pages)?;
@@ -111,7 +111,7 @@ impl RawRegion {
     ///
     /// [`RegionError::NotPinned`] if this very range has none.
     pub fn unpin(&self, range: Range<usize>) -> Result<(), RegionError> {
-        let pages = self.touched(&range)?;
+        let pages = self.reachable(&range)?;
         let _call = begin_call();
         if !self.take_pin((range.start, range.end)) {
             return Err(RegionError::NotPinned { start: range.start, end: range.end });
@@ -206,7 +206,11 @@ impl RawRegion {
         self.life.teardown = teardown;
     }
 
-    fn touched(&self, range: &Range<usize>) -> Result<Range<usize>, RegionError> {
+    /// The pages of a range, unless this is a forked child that does not have them.
+    fn reachable(&self, range: &Range<usize>) -> Result<Range<usize>, RegionError> {
+        if !self.folded.span.closes() {
+            self.folded.shared.path.expect_own()?;
+        }
         let (start, end, len) = (range.start, range.end, self.len());
         if start > end || end > len {
             return Err(RegionError::OutOfRange { start, end, len });
