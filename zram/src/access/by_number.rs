@@ -86,8 +86,7 @@ impl Zram {
         if pages.start > pages.end || pages.end > self.pages() {
             return Err(self.out_of_range(pages.start, pages.end.saturating_sub(pages.start)));
         }
-        let _change = self.counters.change();
-        self.discard_whole(&pages);
+        self.discard_whole(&pages, &self.counters.change());
         Ok(())
     }
 

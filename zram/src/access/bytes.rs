@@ -159,20 +159,20 @@ impl Disk for Zram {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.check_write(offset, len)?;
-        let _change = self.counters.change();
+        let change = self.counters.change();
         // Whole pages come first, because at the limit they make room for the ends.
         let whole = whole_pages(offset, len);
-        self.discard_whole(&whole);
+        self.discard_whole(&whole, &change);
         self.counted_write(self.discard_ends(offset, len, &whole))
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
         self.check_write(offset, len)?;
-        let _change = self.counters.change();
+        let change = self.counters.change();
         let whole = whole_pages(offset, len);
         let zeroed = match keep {
             Allocation::MayUnmap => {
-                self.discard_whole(&whole);
+                self.discard_whole(&whole, &change);
                 Ok(())
             }
             Allocation::Keep => whole.clone().try_for_each(|page| self.write_zero_page(page)),

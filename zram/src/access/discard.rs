@@ -16,27 +16,27 @@ use std::ops::Range;
 use zsmalloc::leaf_parts;
 
 use super::detached::Detached;
-use crate::cells::{Emptied, Stored, bump};
+use crate::cells::{Change, Emptied, Stored};
 use crate::device::Zram;
 
 impl Zram {
     /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
-    pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
-        let mut detached = Detached::none(self);
+    pub(crate) fn discard_whole(&self, pages: &Range<u64>, change: &Change<'_>) {
+        let mut detached = None;
         for part in leaf_parts(pages.clone(), self.pages()) {
             if part.whole {
-                detached.take(self, part.index);
+                detached.get_or_insert_with(|| Detached::none(self)).take(self, part.index);
             } else if self.slots.leaf(part.index).is_some() {
-                self.discard_slots(part.pages);
+                self.discard_slots(part.pages, change);
             }
         }
-        bump(&self.counters.notify_free, pages.end - pages.start);
-        detached.defer();
+        change.discarded(pages.end - pages.start);
+        detached.into_iter().for_each(Detached::defer);
     }
 
     /// Empties the slots of pages of one leaf.
-    fn discard_slots(&self, pages: Range<u64>) {
-        let mut emptied = Emptied::new(&self.counters);
+    fn discard_slots(&self, pages: Range<u64>, change: &Change<'_>) {
+        let mut emptied = Emptied::new(change);
         for page in pages {
             let Some(mut slot) = self.slots.lock(page) else { continue };
             let old = Stored::in_cell(&slot);

@@ -9,28 +9,29 @@ use std::ops::Range;
 use zsmalloc::leaf_parts;
 
 use super::detached::Detached;
-use crate::cells::{Emptied, bump};
+use crate::cells::{Change, Emptied};
 use crate::device::{Marks, Zram};
 use crate::terms::study::FreeDesign;
 
 impl Zram {
     /// Empties whole pages: whole leaves in one exchange each, if the way takes leaves, and the
     /// rest slot by slot.
-    pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
+    pub(crate) fn discard_whole(&self, pages: &Range<u64>, change: &Change<'_>) {
         let free = self.config.study.free;
         let whole_leaves = matches!(free, FreeDesign::Range | FreeDesign::Sync);
-        let mut detached = Detached::none(self);
+        let mut detached = None;
         for part in leaf_parts(pages.clone(), self.pages()) {
             if part.whole && whole_leaves {
-                detached.take(self, part.index);
+                detached.get_or_insert_with(|| Detached::none(self)).take(self, part.index);
             } else if self.slots.leaf(part.index).is_some() {
-                self.discard_slots(part.pages);
+                self.discard_slots(part.pages, change);
             }
         }
-        bump(&self.counters.notify_free, pages.end - pages.start);
-        match free {
-            FreeDesign::Sync => detached.drain_all(),
-            _ => detached.defer(),
+        change.discarded(pages.end - pages.start);
+        match (free, detached) {
+            (_, None) => {}
+            (FreeDesign::Sync, Some(mut detached)) => detached.drain_all(),
+            (_, Some(detached)) => detached.defer(),
         }
         if let Some(set_aside) = self.aside.slots() {
             set_aside.ask(&self.slots);
@@ -38,8 +39,8 @@ impl Zram {
     }
 
     /// Empties the slots of pages of one leaf, or sets them aside.
-    pub(crate) fn discard_slots(&self, pages: Range<u64>) {
-        let mut emptied = Emptied::new(&self.counters);
+    pub(crate) fn discard_slots(&self, pages: Range<u64>, change: &Change<'_>) {
+        let mut emptied = Emptied::new(change);
         let mut marks = self.aside.slots().map(|slots| slots.marks());
         pages.for_each(|page| self.discard_page(page, &mut emptied, marks.as_mut()));
         drop((marks, emptied));

@@ -14,7 +14,7 @@
 
 use zsmalloc::{CellGuard, LeafSums, LeafTally};
 
-use super::counters::Counters;
+use super::counters::{Change, Counters};
 use super::stored::Stored;
 
 /// Enters in the counts that a slot was given other content than `before`. The slot is still
@@ -31,10 +31,9 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
 /// Slots that were emptied one after the other. They are entered in the counters
 /// together when this is dropped.
 ///
-/// Entered one by one, they would cost a discard and a drain more than the rest of the work. The
-/// counters' cache lines would go to and fro between the two threads.
+/// Entered one by one, they would cost a discard and a drain more than the rest of the work.
 pub(crate) struct Emptied<'c> {
-    counters: &'c Counters,
+    change: &'c Change<'c>,
     /// The content that was emptied of slots in leaves of the root, and of slots in detached
     /// leaves.
     gone: LeafTally,
@@ -42,10 +41,10 @@ pub(crate) struct Emptied<'c> {
 }
 
 impl<'c> Emptied<'c> {
-    /// No slot yet.
-    pub(crate) fn new(counters: &'c Counters) -> Emptied<'c> {
+    /// No slot yet, of a request.
+    pub(crate) fn new(change: &'c Change<'c>) -> Emptied<'c> {
         let (gone, late) = (LeafTally::default(), LeafTally::default());
-        Emptied { counters, gone, late }
+        Emptied { change, gone, late }
     }
 
     /// Adds a slot that held `before` and was emptied. It is still locked.
@@ -58,8 +57,7 @@ impl<'c> Emptied<'c> {
 
 impl Drop for Emptied<'_> {
     fn drop(&mut self) {
-        self.counters.replace(self.gone, LeafTally::default());
-        self.counters.replace_pending(self.late, LeafTally::default());
+        self.change.emptied(self.gone, self.late);
     }
 }
 

@@ -5,7 +5,12 @@
 //!
 //! Locks: none.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+// A model of the counters sees their steps. A model of a whole device does not, because nothing in
+// it depends on them.
+#[cfg(all(test, loom))]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(all(test, loom)))]
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Adds to a counter.
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
@@ -22,7 +27,11 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
 
 /// Reads a counter that may be below 0 for a moment.
 pub(crate) fn total(counter: &AtomicU64) -> u64 {
-    let value = read(counter);
+    not_negative(read(counter))
+}
+
+/// A value as it is shown: 0 if it is below 0 for a moment.
+pub(crate) fn not_negative(value: u64) -> u64 {
     if value.cast_signed() < 0 { 0 } else { value }
 }
 

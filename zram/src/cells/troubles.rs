@@ -7,11 +7,10 @@
 //! A client's own error (a bad offset, a write to a read-only disk) is in none. Locks: none.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
 
 use disk::DiskError;
 
-use super::totals::{bump, read};
+use super::totals::{AtomicU64, bump, read};
 use crate::terms::PostError;
 
 /// The system's number for "no space left on device".

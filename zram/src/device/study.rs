@@ -21,14 +21,14 @@
 //! because a push never waits. Source: study S3, v3.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use zsmalloc::deferred::{Meters, Queue, QueueConfig, Values};
 use zsmalloc::{CellGuard, LEAF_CELLS, MemoryError, PoolConfig, Slots};
 
 use super::Zram;
 use crate::cells::flags::{MARK, clear, is_marked};
-use crate::cells::totals::{change, total};
+use crate::cells::totals::{AtomicU64, change, total};
 use crate::cells::{Counters, Emptied, Stored};
 use crate::terms::ZramConfig;
 use crate::terms::study::{FreeDesign, Study};
@@ -165,7 +165,8 @@ impl SetAside {
         let marked_bytes = Arc::new(AtomicU64::new(0));
         let marked = Arc::clone(&marked_bytes);
         let drain = move |pages: &mut Values<'_, u32>| {
-            let (_change, mut emptied) = (of.change(), Emptied::new(&of));
+            let change = of.change();
+            let mut emptied = Emptied::new(&change);
             let mut marks = Marks::new(&marked);
             pages.for_each(|page| empty(&slots, page, &mut emptied, &mut marks));
         };
@@ -265,7 +266,7 @@ mod tests {
 
     /// Discards a page, and asks nobody to drain.
     fn set_aside(zram: &Zram, page: u64) {
-        zram.discard_slots(page..page + 1);
+        zram.discard_slots(page..page + 1, &zram.counters.change());
     }
 
     #[track_caller]

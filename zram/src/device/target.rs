@@ -14,13 +14,12 @@
 //! Invariant: the pool's limit is the lower of the device's own and, unless it is lifted, the
 //! target's. Lock: that of the limits, a leaf.
 
-use std::sync::atomic::AtomicU64;
-
 use host::Rank;
 use host::unmodelled::RankedMutex;
 use zsmalloc::Pool;
 
 use crate::cells::read;
+use crate::cells::totals::AtomicU64;
 use crate::terms::Unreached;
 
 /// The part of the target by which memory may be above or below: 3.1 %.

@@ -64,7 +64,7 @@ impl Zram {
         let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
         let backing = config.backing.clone().map(|disk| Backing::new(disk, &pool)).transpose()?;
         let slots = Arc::new(Slots::new(pool, pages)?);
-        let counters = Arc::default();
+        let counters = Arc::new(Counters::for_cpus(cpu::count()));
         let aside = Aside::new(&config, &slots, &counters)?;
         Ok(Zram {
             watermark,

@@ -26,7 +26,7 @@ use crate::device::Zram;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Cells, the root that names their leaves, words of same-filled pages, times of the last
-    /// access, and the bits and checksums of blocks of the backing disk.
+    /// access, counters, and the bits and checksums of blocks of the backing disk.
     pub slot_table: u64,
     /// Cells of single handles.
     pub handle_table: u64,
@@ -190,7 +190,7 @@ impl Zram {
             same_pages: tally.counts[kind::SAME],
             pages_compacted: stats.pages_compacted,
             huge_pages: tally.counts[kind::HUGE],
-            huge_pages_since: read(&self.counters.huge_since),
+            huge_pages_since: self.counters.huge_since(),
             // Frames of pending objects are still touched.
             object_bytes_resident: stats.object_bytes_resident.saturating_sub(pending_bytes),
             free_bytes_held: memory.free_bytes_held(),
@@ -217,7 +217,8 @@ impl Zram {
         let (root_mapped, root_heap) = self.slots.root_bytes();
         let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
         let (mapped, heap) = self.beside_bytes();
-        let beside = mapped + heap + self.values.words.heap_bytes() + self.aside.heap_bytes();
+        let counts = self.counters.heap_bytes() + self.aside.heap_bytes();
+        let beside = mapped + heap + self.values.words.heap_bytes() + counts;
         Metadata {
             slot_table: slots + beside,
             handle_table,
@@ -261,12 +262,12 @@ impl Zram {
             tally.counts[kind::SAME],
             stats.pages_compacted,
             tally.counts[kind::HUGE],
-            read(&self.counters.huge_since),
+            self.counters.huge_since(),
         ])
     }
 
     /// Bytes of compressed and raw objects. [`ZramStat`] and [`MmStat`] have them too, but this
-    /// costs only a load.
+    /// costs only a few loads.
     pub fn compr_data_size(&self) -> u64 {
         self.counters.tally().bytes
     }
@@ -281,7 +282,7 @@ impl Zram {
         IoStat {
             failed_reads: read(&self.counters.failed_reads),
             failed_writes: read(&self.counters.failed_writes),
-            notify_free: read(&self.counters.notify_free),
+            notify_free: self.counters.discarded(),
         }
     }
 

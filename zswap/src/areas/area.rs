@@ -87,15 +87,19 @@ impl Area {
     /// freed.
     pub fn invalidate_pages(&self, pages: Range<u64>, free: FreeWhen) {
         let end = pages.end.min(self.inner.pages);
-        let mut detached = Detached::nothing(&self.inner.core);
+        // Only leaves need it: a page is counted with its cell locked, in the stripes of its CPU.
+        let mut detached = None;
         for part in leaf_parts(pages.start..end, self.inner.pages) {
             if part.whole {
-                detached.take(&self.inner.slots, part.index);
+                let leaves = detached.get_or_insert_with(|| Detached::nothing(&self.inner.core));
+                leaves.take(&self.inner.slots, part.index);
             } else if self.inner.slots.leaf(part.index).is_some() {
                 part.pages.for_each(|page| self.inner.invalidate_page(page));
             }
         }
-        detached.free(free);
+        if let Some(leaves) = detached {
+            leaves.free(free);
+        }
     }
 
     /// Bytes of the table that names its leaves.
