@@ -132,6 +132,17 @@ impl Resident {
         Ok((count, asked[4] as usize))
     }
 
+    /// The pages of a group that hold nothing at all, as bits.
+    pub(crate) fn empty(&self, group: usize) -> u64 {
+        let mut entries = [0; GROUP_PAGES * ENTRY];
+        let at = (group / PAGE * ENTRY) as u64;
+        if self.pagemap.read_exact_at(&mut entries, at).is_err() {
+            return 0;
+        }
+        let pages = entries.chunks_exact(ENTRY).enumerate().filter(|(_, bytes)| is_empty(bytes));
+        pages.fold(0, |all, (page, _)| all | 1 << page)
+    }
+
     /// The number of pages from `address` on, at most `max`, that hold nothing at all: no content,
     /// and no mark of a guard page either, which a copy would remove.
     pub(crate) fn empty_run(&self, address: usize, max: usize) -> usize {
@@ -141,9 +152,14 @@ impl Resident {
         if self.pagemap.read_exact_at(entries, at).is_err() {
             return 0;
         }
-        let entry = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or([u8::MAX; ENTRY]));
-        entries.chunks_exact(ENTRY).take_while(|bytes| entry(bytes) & !NO_CONTENT == 0).count()
+        entries.chunks_exact(ENTRY).take_while(|bytes| is_empty(bytes)).count()
     }
+}
+
+/// Whether a page's entry in `pagemap` says that it holds nothing.
+fn is_empty(entry: &[u8]) -> bool {
+    let entry = u64::from_ne_bytes(entry.try_into().unwrap_or([u8::MAX; ENTRY]));
+    entry & !NO_CONTENT == 0
 }
 
 /// Resident pages less those of files and shared memory, by the text of `statm`.

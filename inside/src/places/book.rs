@@ -171,13 +171,16 @@ impl Book {
         }
     }
 
-    /// The pages from `address` on, within its group, whose content is in the store one after the
-    /// other: at most `max`.
-    pub(crate) fn stored_run(&self, address: usize, max: usize) -> usize {
-        let room = GROUP_PAGES - address % GROUP / PAGE;
-        let stored =
-            |&page: &usize| matches!(self.word(address + page * PAGE).place(), Place::Slot(_));
-        (0..room.min(max)).take_while(stored).count()
+    /// The pages of a group whose words are as `is` says, as bits.
+    pub(crate) fn pages(&self, group: usize, is: impl Fn(usize, Word) -> bool) -> u64 {
+        let Some(chunk) = self.chunks.get(&(group / CHUNK)) else { return 0 };
+        let words = chunk.words[page_in_chunk(group)..][..GROUP_PAGES].iter().enumerate();
+        words.filter(|&(page, &word)| is(page, word)).fold(0, |all, (page, _)| all | 1 << page)
+    }
+
+    /// The pages of a group that the store has, as bits.
+    pub(crate) fn stored(&self, group: usize) -> u64 {
+        self.pages(group, |_, word| matches!(word.place(), Place::Slot(_)))
     }
 }
 
@@ -313,13 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_with_the_group() {
+    fn pages_of_a_group_are_bits() {
         let mut book = Book::default();
         (60..70).for_each(|page| book.set(page * PAGE, Word::slot(page as u32)));
-        assert_eq!(book.stored_run(61 * PAGE, 16), 3);
-        assert_eq!(book.stored_run(64 * PAGE, 4), 4);
+        assert_eq!(book.stored(0), 0xf << 60);
         book.set(66 * PAGE, Word::tray(1, 2));
-        assert_eq!(book.stored_run(64 * PAGE, 16), 2);
+        assert_eq!(book.stored(GROUP), 0x3b);
+        assert_eq!(book.pages(GROUP, |page, word| word == Word::tray(1, page)), 1 << 2);
+        assert_eq!(book.stored(CHUNK), 0, "nothing is known of it");
     }
 
     #[test]

@@ -5,8 +5,12 @@
     expect(unused_imports, reason = "the rooms that use them are for 64-bit Intel and AMD")
 )]
 
+mod bits;
 mod book;
+mod density;
 mod terms;
 
+pub(crate) use bits::{aligned, bits, ones, page_in_group, runs};
 pub(crate) use book::Book;
+pub(crate) use density::{Density, is_watched};
 pub(crate) use terms::{GROUP, GROUP_PAGES, MAPPING_MIN, PAGE, Place, Word};

@@ -33,9 +33,9 @@ const SCAN_EVERY: Duration = Duration::from_millis(200);
 const SCAN_GROWN: Duration = Duration::from_millis(5);
 const GROWTH: u64 = 1 << 20;
 /// Trays take this part of the limit, in bounds.
-const TRAYS_PART: u64 = 16;
+const TRAYS_PART: u64 = 8;
 const TRAYS_MIN: u64 = 8;
-const TRAYS_MAX: u64 = 256;
+const TRAYS_MAX: u64 = 1 << 11; // 512 MiB of trays
 /// Groups that the system held are tried again after this time.
 const SHELF_TIME: Duration = Duration::from_millis(500);
 /// How often to ask what forks share.

@@ -20,13 +20,15 @@ use super::streaks::Streaks;
 use crate::board::Slot;
 use crate::floor::gate;
 use crate::kernel::{Event, Uffd, lost};
-use crate::places::{Book, GROUP, PAGE, Place};
-use crate::ways::{Engine, State, WINDOW_MAX};
+use crate::places::{Book, GROUP, PAGE, Place, aligned, bits, page_in_group};
+use crate::ways::{Came, Engine, State};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Pages that a child gets at a time, before others have their turn.
 const TURN_PAGES: usize = 256;
+/// Pages that a child gets by one request.
+const CHILD_PAGES: usize = 16;
 /// How long to wait before a fault is tried again that had no room, or that met an event.
 const RETRY_NANOS: libc::c_long = 50_000;
 
@@ -67,7 +69,7 @@ impl<'a> Server<'a> {
             children: Vec::new(),
             postponed: Vec::new(),
             events: Vec::new(),
-            buffer: vec![0; WINDOW_MAX * PAGE],
+            buffer: vec![0; GROUP],
             stalled: None,
         }
     }
@@ -264,53 +266,45 @@ impl<'a> Server<'a> {
         let state = &mut *state;
         let place = state.book.word(address).place();
         let (window, walk) = self.streaks.window(address);
-        let came = engine.bring(
-            &engine.uffd,
-            &mut state.book,
-            &state.trays,
-            address,
-            window,
-            &mut self.buffer,
-        );
-        if came.pages > 0 {
-            state.leaving.came(&(address..address + came.pages * PAGE));
-            state.list(address & !(GROUP - 1));
-            self.streaks.came(walk, address, came.pages);
-            self.count(place, came.pages);
-            return true;
+        let came = engine.bring(state, address, window, &mut self.buffer);
+        if came.pages == 0 {
+            return self.refused(address, came.errno);
         }
-        match came.errno {
+        state.list(address & !(GROUP - 1));
+        self.streaks.came(walk, address, came.pages);
+        self.count(place, came);
+        // Others may have come, although the page that was touched did not.
+        came.pages & bits(page_in_group(address), 1) != 0 || self.refused(address, came.errno)
+    }
+
+    /// A page did not come. False if it has to be tried again.
+    fn refused(&self, address: usize, errno: i32) -> bool {
+        match errno {
             libc::EAGAIN | libc::ENOMEM => false,
             libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
             _ => {
                 // The page is there already, or its memory is gone.
-                engine.uffd.wake(address);
+                self.engine.uffd.wake(address);
                 true
             }
         }
     }
 
-    fn count(&self, place: Place, pages: usize) {
+    fn count(&self, place: Place, came: Came) {
         let slot = self.slot;
         let (faults, pages_in) = match place {
             Place::Program => (&slot.first_touches, 0),
             Place::Tray(..) => (&slot.staged_faults, 0),
-            Place::Slot(_) => (&slot.stored_faults, pages as u64),
+            Place::Slot(_) => (&slot.stored_faults, u64::from(came.pages.count_ones())),
         };
         // relaxed: figures. The pager corrects `room` by what the system says.
         faults.fetch_add(1, Ordering::Relaxed);
         slot.pages_in.fetch_add(pages_in, Ordering::Relaxed);
-        self.engine.put.fetch_add(pages as u64, Ordering::Relaxed);
-        if matches!(place, Place::Tray(..)) {
-            // Its copy in the tray goes with the tray.
-            // relaxed: as above.
-            self.engine.room.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
+        self.engine.put.fetch_add(came.grown as u64, Ordering::Relaxed);
         // relaxed: as above.
-        let before = self.engine.room.fetch_sub(pages as i64, Ordering::Relaxed);
+        let before = self.engine.room.fetch_sub(came.grown as i64, Ordering::Relaxed);
         const LOW: i64 = 128;
-        if before > LOW && before - pages as i64 <= LOW {
+        if before > LOW && before - came.grown as i64 <= LOW {
             self.engine.ring();
         }
     }
@@ -331,10 +325,10 @@ impl<'a> Server<'a> {
                 child.release();
                 return;
             };
-            if !child.bring(engine, address, WINDOW_MAX, buffer) {
+            if !child.bring(engine, address, CHILD_PAGES, buffer) {
                 return;
             }
-            left = left.saturating_sub(WINDOW_MAX);
+            left = left.saturating_sub(CHILD_PAGES);
         }
         if child.ended {
             let all = 0..usize::MAX;
@@ -350,16 +344,21 @@ impl Child {
         let (uffd, book) = (&self.uffd, &mut self.book);
         let came = match place {
             Place::Slot(_) => {
-                let count = book.stored_run(address, window);
-                engine.bring_stored(uffd, book, address, count, buffer)
+                let (group, page) = (address & !(GROUP - 1), page_in_group(address));
+                let wanted = book.stored(group) & aligned(page, window);
+                let came = engine.bring_stored(uffd, book, group, wanted, page, buffer);
+                (came.pages & bits(page, 1), came.errno)
             }
             // Trays were emptied of what the child needs.
-            Place::Program | Place::Tray(..) => engine.bring_zero(uffd, address),
+            Place::Program | Place::Tray(..) => {
+                let progress = engine.bring_zero(uffd, address);
+                (progress.pages as u64, progress.errno)
+            }
         };
-        if came.pages > 0 {
+        if came.0 > 0 {
             return true;
         }
-        match came.errno {
+        match came.1 {
             libc::EAGAIN | libc::ENOMEM => false,
             libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
             libc::ESRCH => {

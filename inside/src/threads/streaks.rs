@@ -1,14 +1,14 @@
 //! How many pages a fault brings in: more and more while a thread walks.
 //!
 //! ```text
-//!   touch 7: one page      touch 8, where that ended: two      touch 10: four      ... 16
+//!   touch 7: one page      touch 8, where that ended: two      touch 10: four      ... 64
 //! ```
 //!
 //! Several walks go on at the same time, so the ends of the last few are known.
 //!
 //! Invariant: a window is 1 to `WINDOW_MAX` pages. Lock: none; one thread has it.
 
-use crate::places::PAGE;
+use crate::places::{PAGE, page_in_group};
 use crate::ways::WINDOW_MAX;
 
 /// Walks that are known at the same time.
@@ -42,24 +42,26 @@ impl Streaks {
         (window, walk)
     }
 
-    /// So many pages came.
-    pub(crate) fn came(&mut self, walk: usize, address: usize, pages: usize) {
-        self.walks[walk].end = address + pages * PAGE;
+    /// Pages of a group came, as bits, the one at `address` among them.
+    pub(crate) fn came(&mut self, walk: usize, address: usize, pages: u64) {
+        let after = (pages >> page_in_group(address)).trailing_ones() as usize;
+        self.walks[walk].end = address + after * PAGE;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::bits;
 
     #[test]
     fn a_walk_takes_longer_steps_and_a_jump_takes_one_page() {
         let mut streaks = Streaks::default();
-        let mut at = 100 * PAGE;
-        for expected in [1, 2, 4, 8, 16, 16] {
+        let mut at = 128 * PAGE;
+        for expected in [1, 2, 4, 8, 16, 32] {
             let (window, walk) = streaks.window(at);
             assert_eq!(window, expected);
-            streaks.came(walk, at, window);
+            streaks.came(walk, at, bits(page_in_group(at), window));
             at += window * PAGE;
             let (other, walk) = streaks.window(at * 7 + PAGE);
             assert_eq!(other, 1, "no walk goes there");
@@ -71,10 +73,11 @@ mod tests {
     fn a_walk_that_was_cut_short_goes_on_where_it_ended() {
         let mut streaks = Streaks::default();
         let (_, walk) = streaks.window(0x5000);
-        streaks.came(walk, 0x5000, 1);
+        // Pages before the one that was touched came too, and one more that is apart.
+        streaks.came(walk, 0x5000, 0b1_0011_1111);
         let (window, walk) = streaks.window(0x6000);
         assert_eq!(window, 2);
-        streaks.came(walk, 0x6000, 1);
+        streaks.came(walk, 0x6000, bits(6, 1));
         assert_eq!(streaks.window(0x7000).0, 4);
     }
 }

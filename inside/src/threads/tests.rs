@@ -107,6 +107,11 @@ impl Rig {
         }
     }
 
+    /// Pages that are in trays or in the store.
+    fn out(&self) -> usize {
+        self.engine.urgent().book.out(&(0..usize::MAX)).count()
+    }
+
     fn stored(&self) -> usize {
         self.engine.store.held().orig_data_size as usize / PAGE
     }
@@ -130,18 +135,35 @@ fn what_comes_back_is_the_same_and_leaves_the_store() {
 }
 
 #[test]
-fn a_touch_takes_a_page_from_its_tray_and_the_tray_keeps_the_others() {
+fn a_touch_takes_pages_from_their_tray_and_the_tray_keeps_the_others() {
     let Some(rig) = rig() else { return };
     assert_eq!(rig.stage_all(), PAGES - KEPT);
-    for page in (0..PAGES - KEPT).step_by(3) {
+    for page in (0..PAGES - KEPT).step_by(48) {
         assert_eq!(read(rig.base, page), [page as u64, 1]);
         write(rig.base, page, 2);
     }
+    let out = rig.out();
+    assert!((1..PAGES - KEPT - (PAGES - KEPT).div_ceil(48) - 15).contains(&out), "{out} are out");
     while rig.engine.compress_oldest(rig.slot).is_some() {}
-    assert_eq!(rig.stored(), PAGES - KEPT - (PAGES - KEPT).div_ceil(3));
+    assert_eq!(rig.stored(), out);
     for page in 0..PAGES - KEPT {
-        assert_eq!(read(rig.base, page), [page as u64, 1 + u64::from(page % 3 == 0)]);
+        assert_eq!(read(rig.base, page), [page as u64, 1 + u64::from(page % 48 == 0)]);
     }
+}
+
+/// A page cannot be moved to memory that the program has closed for writing, so it is copied.
+#[test]
+fn a_tray_gives_pages_back_to_memory_that_was_closed() {
+    let Some(rig) = rig() else { return };
+    assert_eq!(rig.stage_all(), PAGES - KEPT);
+    let base = rig.base as *mut libc::c_void;
+    // SAFETY: the mapping is the test's, and is only read from now on.
+    assert_eq!(unsafe { libc::mprotect(base, PAGES * PAGE, libc::PROT_READ) }, 0);
+    for page in 0..PAGES {
+        assert_eq!(read(rig.base, page), [page as u64, 1]);
+    }
+    while rig.engine.compress_oldest(rig.slot).is_some() {}
+    assert_eq!((rig.stored(), rig.out()), (0, 0));
 }
 
 #[test]
@@ -227,4 +249,28 @@ fn what_could_not_leave_leaves_later() {
     // SAFETY: the mapping is the test's.
     unsafe { libc::munmap(base, PAGES * PAGE) };
     rig.expect_stored(0);
+}
+
+/// Neighbours come with a page as long as watched groups teach that they are wanted.
+#[test]
+fn neighbours_stay_away_if_nobody_wanted_them() {
+    let Some(rig) = rig() else { return };
+    const STEP: usize = 20;
+    let touched = (0..PAGES - KEPT).step_by(STEP).count();
+    let came = |turn: usize| {
+        rig.page_out();
+        // No walk: pages are touched from the last to the first.
+        (0..touched).rev().for_each(|at| {
+            assert_eq!(read(rig.base, at * STEP), [(at * STEP) as u64, 1], "{turn}");
+        });
+        PAGES - KEPT - rig.out()
+    };
+    let learn = |pages: u64| {
+        let state = &mut *rig.engine.urgent();
+        (0..1000).for_each(|_| state.learn(u64::MAX, pages));
+    };
+    learn(u64::MAX);
+    assert!(came(0) > touched, "all neighbours were wanted");
+    learn(1);
+    assert_eq!(came(1), touched);
 }

@@ -21,9 +21,11 @@
 use super::leaving::Leaving;
 use super::store::Store;
 use super::trays::Trays;
+use super::trials::Trials;
+use super::worth::Worth;
 use crate::floor::call;
 use crate::kernel::{Resident, Uffd};
-use crate::places::{Book, GROUP, Place, Word};
+use crate::places::{Book, Density, GROUP, Place, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -61,27 +63,22 @@ pub(crate) struct State {
     pub(super) staged: VecDeque<u32>,
     /// Groups with pages that the system holds. They are tried again after a while.
     pub(super) shelf: Vec<usize>,
+    /// The tray that the pager reads.
+    pub(super) compressing: Option<u32>,
+    /// How densely groups are touched that are in trays, and in the store.
+    pub(super) staged_density: Density,
+    pub(super) stored_density: Density,
+    pub(super) trials: Trials,
+    pub(super) worth: Worth,
 }
 
 impl Engine {
     pub(crate) fn new(uffd: Uffd, store: Store, resident: Resident, trays: Trays) -> Engine {
-        let (queue, staged) = (VecDeque::new(), VecDeque::new());
         Engine {
             uffd,
             store,
             resident,
-            state: RankedMutex::new(
-                Rank::Group,
-                State {
-                    book: Book::default(),
-                    trays,
-                    leaving: Leaving::default(),
-                    vacated: Vec::new(),
-                    queue,
-                    staged,
-                    shelf: Vec::new(),
-                },
-            ),
+            state: RankedMutex::new(Rank::Group, State::new(trays)),
             room: AtomicI64::new(0),
             stuck: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
@@ -183,6 +180,30 @@ impl Engine {
 }
 
 impl State {
+    fn new(trays: Trays) -> State {
+        State {
+            book: Book::default(),
+            trays,
+            leaving: Leaving::default(),
+            vacated: Vec::new(),
+            queue: VecDeque::new(),
+            staged: VecDeque::new(),
+            shelf: Vec::new(),
+            compressing: None,
+            staged_density: Density::default(),
+            stored_density: Density::default(),
+            trials: Trials::default(),
+            worth: Worth::default(),
+        }
+    }
+
+    /// As if a watched group had taught this in trays and in the store.
+    #[cfg(test)]
+    pub(crate) fn learn(&mut self, out: u64, touched: u64) {
+        self.staged_density.learn(out, touched);
+        self.stored_density.learn(out, touched);
+    }
+
     /// Queues a group that has pages in memory.
     pub(crate) fn list(&mut self, group: usize) {
         if self.book.queue(group) {

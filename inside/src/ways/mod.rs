@@ -3,7 +3,7 @@
 //! ```text
 //!   out    bring
 //!     `--> engine <--'
-//!   trays, store, leaving
+//!   trays, store, leaving, trials, worth
 //! ```
 
 mod bring;
@@ -12,8 +12,10 @@ mod leaving;
 mod out;
 mod store;
 mod trays;
+mod trials;
+mod worth;
 
-pub(crate) use bring::WINDOW_MAX;
+pub(crate) use bring::{Came, WINDOW_MAX};
 pub(crate) use engine::{Engine, State};
 pub(crate) use out::Staged;
 pub(crate) use store::Store;

@@ -16,9 +16,24 @@ use super::trays::empty;
 use crate::board::Slot;
 use crate::floor::call;
 use crate::kernel::lost;
-use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word};
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, is_watched};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl State {
+    /// Takes the oldest tray that is full, for the pager alone. What was touched in it is learned
+    /// if it is of a watched group.
+    fn oldest(&mut self) -> Option<u32> {
+        let number = self.staged.pop_front()?;
+        self.compressing = Some(number);
+        let tray = self.trays.tray(number)?;
+        if is_watched(tray.group) {
+            self.staged_density.learn(tray.filled() & !(tray.beside & !tray.touched), tray.touched);
+        }
+        Some(number)
+    }
+}
 
 /// What became of a try to stage a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +62,7 @@ impl Engine {
     pub(crate) fn stage(&self, slot: &Slot) -> Staged {
         let mut state = self.patient();
         let Some(&group) = state.queue.front() else { return Staged::NoGroup };
-        let Some(tray) = state.trays.take() else { return Staged::NoTray };
+        let Some(tray) = state.trays.take(group) else { return Staged::NoTray };
         state.queue.pop_front();
         state.book.unqueue(group);
         let mut moved = 0;
@@ -75,6 +90,8 @@ impl Engine {
             return Staged::Nothing;
         }
         state.staged.push_back(tray);
+        let State { trials, stored_density, .. } = &mut *state;
+        trials.end(group, stored_density);
         Staged::Pages(moved)
     }
 
@@ -149,7 +166,8 @@ impl Engine {
     /// Sends the oldest tray to the store. Returns how many pages left memory by that; `None` if
     /// there is no tray.
     pub(crate) fn compress_oldest(&self, slot: &Slot) -> Option<usize> {
-        let tray = self.patient().staged.pop_front()?;
+        let tray = self.patient().oldest()?;
+        let began = Instant::now();
         let mut kept = 0;
         let mut full = false;
         for place in 0..GROUP_PAGES {
@@ -161,7 +179,14 @@ impl Engine {
         }
         // relaxed: a figure.
         slot.pages_out.fetch_add(kept as u64, Ordering::Relaxed);
-        let range = self.patient().trays.range(tray);
+        let range = {
+            let mut state = self.patient();
+            state.compressing = None;
+            if kept > 0 {
+                state.worth.out_took(began.elapsed() / kept as u32);
+            }
+            state.trays.range(tray)
+        };
         // SAFETY: by E3 no word names a place of the tray, and it is in no queue.
         if let Err(error) = unsafe { empty(&range, &self.uffd) } {
             lost(&format!("a tray cannot be emptied: {error}"));

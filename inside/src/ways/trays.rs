@@ -1,30 +1,40 @@
 //! Trays: memory in which the pages of a group stand between the program and the store.
 //!
 //! ```text
-//!   | tray 0: 64 pages | guard | tray 1 | guard | ...
+//!   | tray 0: 64 pages | tray 1 | tray 2 | ...
 //!     a page stands at its number in the group
 //! ```
 //!
-//! Pages in a tray have a second chance: a touch copies them back. The oldest tray goes to the
-//! store when memory is needed.
+//! Pages in a tray have a second chance: a touch moves them back. The oldest tray goes to the store
+//! when memory is needed.
 //!
-//! Each tray is a mapping of its own. Emptying one would be an event that our own thread has to
-//! read, so a tray is not registered while it is emptied.
+//! Emptying a tray would be an event that our own thread has to read, so a tray is not registered
+//! while it is emptied.
 //!
 //! Invariant: a tray that is free has no page in memory. Lock: the caller's.
 
 use crate::kernel::Uffd;
-use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word};
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, bits};
 use std::io;
 use std::ops::Range;
-
-/// Addresses from one tray to the next.
-const STRIDE: usize = GROUP + PAGE;
 
 /// What stands in a tray that is in use.
 pub(crate) struct Tray {
     /// Where the page at each place belongs; 0 if there is none. A page may move while it is here.
     pub(crate) homes: [usize; GROUP_PAGES],
+    /// The group that it was filled from.
+    pub(super) group: usize,
+    /// Pages that were touched here, and pages that came back beside them.
+    pub(super) touched: u64,
+    pub(super) beside: u64,
+}
+
+impl Tray {
+    /// The pages that it was filled with, as bits.
+    pub(super) fn filled(&self) -> u64 {
+        let places = self.homes.iter().enumerate();
+        places.filter(|&(_, &home)| home != 0).fold(0, |all, (place, _)| all | bits(place, 1))
+    }
 }
 
 /// All trays.
@@ -42,35 +52,35 @@ impl Trays {
     ///
     /// What the system answers.
     pub(crate) fn new(count: u32, uffd: &Uffd) -> io::Result<Trays> {
-        let base = reserve(count as usize * STRIDE)?;
-        let trays = Trays {
+        let len = count as usize * GROUP;
+        let base = reserve(len)?;
+        uffd.register(&(base..base + len))?;
+        Ok(Trays {
             base,
             free: (0..count).rev().collect(),
             trays: (0..count).map(|_| None).collect(),
-        };
-        for tray in 0..count {
-            let range = trays.range(tray);
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a part of a new mapping that nothing uses.
-            let opened = unsafe { libc::mprotect(range.start as *mut libc::c_void, GROUP, access) };
-            if opened != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            uffd.register(&range)?;
-        }
-        Ok(trays)
+        })
     }
 
     pub(crate) fn range(&self, tray: u32) -> Range<usize> {
-        let start = self.base + tray as usize * STRIDE;
+        let start = self.base + tray as usize * GROUP;
         start..start + GROUP
     }
 
-    /// Takes a free tray.
-    pub(crate) fn take(&mut self) -> Option<u32> {
+    /// Takes a free tray for the pages of a group.
+    pub(crate) fn take(&mut self, group: usize) -> Option<u32> {
         let tray = self.free.pop()?;
-        self.trays[tray as usize] = Some(Box::new(Tray { homes: [0; GROUP_PAGES] }));
+        let empty = Tray { homes: [0; GROUP_PAGES], group, touched: 0, beside: 0 };
+        self.trays[tray as usize] = Some(Box::new(empty));
         Some(tray)
+    }
+
+    /// A page was touched in a tray, and `came` have left it for the program.
+    pub(super) fn touched(&mut self, tray: u32, page: usize, came: u64) {
+        if let Some(tray) = self.tray(tray) {
+            tray.touched |= bits(page, 1);
+            tray.beside |= came & !bits(page, 1);
+        }
     }
 
     /// A tray that is in use.
@@ -134,7 +144,15 @@ pub(crate) unsafe fn empty(range: &Range<usize>, uffd: &Uffd) -> io::Result<()> 
 
 fn reserve(len: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
-    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as usize) }
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // The system would make huge pages of trays, of which no page leaves alone. An error means that
+    // it makes none anyway.
+    // SAFETY: the mapping is new, and ours.
+    unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
+    Ok(start as usize)
 }
