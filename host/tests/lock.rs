@@ -72,6 +72,24 @@ fn locks_taken_against_their_rank_are_caught() {
     let _class = class.lock();
 }
 
+/// A thread that looks again and again before it sleeps is not seen, so the holder waits for it.
+#[test]
+fn a_holder_sees_that_a_thread_sleeps() {
+    let [lock, other] = sharing(1);
+    let guard = lock.lock();
+    assert!(!guard.is_contended(), "nobody waits");
+    thread::scope(|scope| {
+        // For the other lock of the word, which is the same to the holder.
+        scope.spawn(|| drop(other.lock()));
+        // Ten seconds at most, and then the assertion fails.
+        let looks = (0..10_000).take_while(|_| !guard.is_contended());
+        looks.for_each(|_| thread::sleep(Duration::from_millis(1)));
+        assert!(guard.is_contended());
+        drop(guard);
+    });
+    assert!(!lock.lock().is_contended(), "it slept, and is gone");
+}
+
 /// Two locks of one word.
 fn sharing<T: Clone>(value: T) -> [Lock<T>; 2] {
     let word: Arc<LockWord> = Arc::default();

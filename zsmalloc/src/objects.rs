@@ -6,6 +6,7 @@
 mod batch;
 mod fetch;
 mod free;
+mod guest;
 mod later;
 mod next_door;
 mod object;

@@ -18,6 +18,7 @@
 
 mod build;
 mod charge;
+mod classes;
 mod counters;
 mod leaving;
 mod life;
@@ -42,9 +43,11 @@ use crate::memory::Memory;
 use crate::numbers::{ChainSize, ClassIndex, Geometry, MemoryError, Rule};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use build::CACHED_FRAMES;
+pub(crate) use classes::{Classes, Shards};
 use counters::Counters;
 pub(crate) use leaving::{AT_ONCE, Leaving};
-use locks::{Locks, Moving};
+use locks::Locks;
+pub(crate) use locks::Moving;
 use marks::{Rest, Retired};
 pub(crate) use pending::Freed;
 use pending::Pending;
@@ -68,10 +71,17 @@ pub struct PoolConfig {
     /// Frees by which [`Pool::free_handle`] lags behind, so that it does not wait for memory: 0, 1,
     /// 2, 4 or 8. With 0 each is done at once.
     pub lag: usize,
+    /// Bytes of touched frames below which an object goes to a slot of a larger class rather than
+    /// touch one more. 0: never. Only with [`Rule::Fitted`], because the kernel's rules have the
+    /// kernel's figures.
+    pub guests_below: u64,
     /// What a study compares.
     #[cfg(feature = "study")]
     pub study: study::Study,
 }
+
+/// Bytes of touched frames of a pool that counts as small.
+const GUESTS_BELOW: u64 = 3 << 20; // 3 MiB
 
 /// The numbers that a class index has room for, so that an index needs no check before it is used.
 const POSITIONS: usize = u8::MAX as usize + 1;
@@ -88,6 +98,8 @@ impl Default for PoolConfig {
             deferred: QueueConfig::default(),
             // A model's scenarios are of frees that are done when they return.
             lag: if cfg!(loom) { 0 } else { LAG_MAX },
+            // They are of classes that are known in advance, too.
+            guests_below: if cfg!(loom) { 0 } else { GUESTS_BELOW },
             #[cfg(feature = "study")]
             study: study::Study::default(),
         }
@@ -99,8 +111,7 @@ pub struct Pool {
     pub(crate) memory: Arc<Memory>,
     pub(crate) id: u32,
     geometry: Geometry,
-    /// Each class's shards, side by side.
-    pub(crate) classes: Vec<Class>,
+    pub(crate) classes: Classes,
     pub(crate) shards: usize,
     /// Every CPU allocates from its own shard, not all of them from the first.
     pub(crate) spread: AtomicBool,
@@ -108,9 +119,11 @@ pub struct Pool {
     pub(crate) spread_asked: bool,
     /// It has more frames than caches hold, or had when it last took some.
     pub(crate) outgrown: AtomicBool,
-    /// Where the first shard of a class is among `classes`, by class index.
+    /// Where a class is among `classes`, by class index.
     positions: Box<[u16; POSITIONS]>,
     pub(crate) counters: Counters,
+    /// Touched frames below which an object is a guest before it touches one more.
+    pub(crate) guests_below: u64,
     /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
     locks: Locks,
@@ -140,28 +153,30 @@ impl Pool {
         let locks = Locks;
         let shards = locks.shards(shards_asked(config.shards)?);
         let lag = Lag::new(config.lag)?;
-        let sharded = |index| (0..shards).map(move |shard| (index, shard));
-        let class = |(number, (index, shard))| {
-            Class::new(index, geometry.shape(index), (shard, number), locks.of_class())
+        let class = |(number, index)| {
+            Class::new(index, geometry.shape(index), (0, number), locks.of_class())
         };
-        let classes: Vec<Class> =
-            geometry.classes().flat_map(sharded).enumerate().map(class).collect();
+        let classes = geometry.classes().enumerate().map(class).collect();
         let mut positions = Box::new([0; POSITIONS]);
         for (position, index) in geometry.classes().enumerate() {
-            positions[index.get()] = (position * shards) as u16;
+            positions[index.get()] = position as u16;
         }
         let id = memory.pool_id()?;
         let pool = Arc::new_cyclic(|this| Pool {
             id,
             memory,
             geometry,
-            classes,
+            classes: Classes::new(classes, shards),
             shards,
-            spread: AtomicBool::new(config.shards.is_some()),
+            spread: AtomicBool::new(false),
             spread_asked: config.shards.is_some(),
             outgrown: AtomicBool::new(false),
             positions,
             counters: Counters::default(),
+            guests_below: match config.rule {
+                Rule::Fitted => config.guests_below / host::PAGE_SIZE as u64,
+                Rule::LeastWaste | Rule::UsedPercent => 0,
+            },
             moves: AtomicU64::new(0),
             locks,
             lag,
@@ -172,6 +187,10 @@ impl Pool {
             pending: Pending::new(config.deferred),
             this: Weak::clone(this),
         });
+        // A model's threads are spread by the lengths that they store.
+        if pool.spread_asked || cfg!(loom) {
+            pool.spread();
+        }
         pool.memory.enter(Weak::<Pool>::clone(&pool.this));
         Ok(pool)
     }
@@ -206,28 +225,29 @@ impl Pool {
     /// The first shard of a class.
     #[inline]
     pub(crate) fn class(&self, index: ClassIndex) -> &Class {
-        &self.classes[self.position(index, 0)]
+        self.classes.first(self.position(index))
     }
 
-    /// Where a shard of a class is among [`Pool::classes`].
+    /// A shard of a class; the first where the others are not there.
     #[inline]
-    pub(crate) fn position(&self, index: ClassIndex, shard: usize) -> usize {
-        usize::from(self.positions[index.get()]) + shard
+    pub(crate) fn shard(&self, index: ClassIndex, shard: usize) -> &Class {
+        self.classes.shard(self.position(index), shard)
     }
 
-    /// Every shard of every class.
-    pub(crate) fn classes(&self) -> &[Class] {
-        &self.classes
+    /// The shards of a class.
+    pub(crate) fn shards_of(&self, index: ClassIndex) -> Shards<'_> {
+        self.classes.of(self.position(index))
     }
 
-    /// The classes, each as its shards.
-    pub(crate) fn sharded(&self) -> std::slice::ChunksExact<'_, Class> {
-        self.classes.chunks_exact(self.shards)
+    /// Where a class is among [`Pool::classes`].
+    #[inline]
+    pub(crate) fn position(&self, index: ClassIndex) -> usize {
+        usize::from(self.positions[index.get()])
     }
 
     /// Allocations and frees so far, modulo 2^32.
     pub fn operations(&self) -> u32 {
-        let operations = self.classes().iter().map(|class| class.lock().operations);
+        let operations = self.classes.iter().map(|class| class.lock().operations);
         operations.fold(0, u32::wrapping_add)
     }
 

@@ -15,8 +15,10 @@ fn memory(expected_bytes: u64) -> Arc<Memory> {
     Memory::new(config).expect("address space")
 }
 
+/// Each object is in a slot of its own class.
 fn pool() -> Arc<Pool> {
-    Pool::new(memory(64 << 20), PoolConfig::default()).expect("a pool")
+    let config = PoolConfig { guests_below: 0, ..PoolConfig::default() };
+    Pool::new(memory(64 << 20), config).expect("a pool")
 }
 
 #[track_caller]

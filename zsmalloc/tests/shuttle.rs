@@ -147,7 +147,8 @@ impl World {
             QueueConfig { shards: Some(2), buffer_bytes: 4096, ..QueueConfig::default() };
         let rule = Rule::LeastWaste;
         // So that most frees are of objects given up before, by another thread too.
-        let config = PoolConfig { chain, rule, shards, deferred, lag: 2, study };
+        let guests_below = PoolConfig::default().guests_below;
+        let config = PoolConfig { chain, rule, shards, deferred, lag: 2, guests_below, study };
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");
         let leaf = pool.alloc_leaf().expect("room");
         let commons = World::commons(&pool);

@@ -193,6 +193,23 @@ pub struct LockGuard<'a, T> {
     exclusive: PhantomData<&'a mut T>,
 }
 
+impl<T> LockGuard<'_, T> {
+    /// True if a thread sleeps until this lock is given up, or one did when the lock was taken. A
+    /// thread that looks at the lock again and again before it goes to sleep is not seen.
+    ///
+    /// ```
+    /// use ramfold_host::Lock;
+    ///
+    /// let lock = Lock::new(ramfold_host::Rank::Leaf, 7);
+    /// assert!(!lock.lock().is_contended());
+    /// ```
+    #[inline]
+    pub fn is_contended(&self) -> bool {
+        // relaxed: a hint about threads that wait; nothing of theirs is read.
+        self._taken.state.word().load(Ordering::Relaxed) == CONTENDED
+    }
+}
+
 /// The word, which is not FREE because of this guard (L1).
 struct Taken<'a> {
     state: &'a Futex,

@@ -21,6 +21,10 @@
 //! thread, and include the copy and the page faults. They are taken over batches of 512: `churn`
 //! frees as many and then fills their slots, and each of the two is timed.
 //!
+//! `accounted_bytes` is the pool's own count. It consists of the payload and of parts:
+//! `slack_bytes` of slots in use, `unused_bytes` of touched frames, and so on. A note has them in
+//! hundredths of the payload.
+//!
 //! Rows are medians over the runs, with minimum and maximum.
 
 use crate::apparatus::objects::Objects;
@@ -35,6 +39,7 @@ use zsmalloc::Rule;
 
 mod child;
 mod holder;
+mod parts;
 mod peers;
 mod phase;
 mod plan;
@@ -159,10 +164,13 @@ fn ratios(rows: &[Row], notes: &mut Vec<String>) {
                 format!("{phase}, threads {threads}: resident is {over:+.2} % of accounted"),
             );
         }
+        if let Some(parts) = parts::in_words(row) {
+            note(notes, format!("{phase}, threads {}: {parts}", row.get("threads")));
+        }
     }
 }
 
-const FIELDS: [Field; 19] = [
+const FIELDS: [Field; 26] = [
     Field::key("allocator").shown("allocator", Format::Plain),
     Field::key("phase").shown("phase", Format::Plain),
     Field::key("threads").shown("threads", Format::Plain),
@@ -180,6 +188,13 @@ const FIELDS: [Field; 19] = [
     Field::measured("payload_bytes").shown("payload MiB", Format::Mib),
     Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
     Field::measured("accounted_bytes"),
+    Field::measured("slack_bytes"),
+    Field::measured("unused_bytes"),
+    Field::measured("free_bytes_held"),
+    Field::measured("frame_table_bytes"),
+    Field::measured("cell_table_bytes"),
+    Field::measured("descriptor_bytes"),
+    Field::measured("class_bytes"),
     Field::measured("page_table_bytes").shown("page tables MiB", Format::Mib),
     Field::of_run("library"),
 ];

@@ -59,6 +59,31 @@ impl Memory {
         }
     }
 
+    /// Compacts every pool now and returns all that is free to the system, as a shrinker of the
+    /// kernel does: for when memory is short, which [`host::Pressure`] tells of. Gives the bytes by
+    /// which the frames in memory became fewer meanwhile.
+    ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let pool = Pool::new(memory, PoolConfig::default())?;
+    /// let handles: Vec<_> = (0..64).map(|_| pool.alloc(&[7; 1500])).collect::<Result<_, _>>()?;
+    /// for (at, handle) in handles.into_iter().enumerate() {
+    ///     if at % 4 > 0 {
+    ///         pool.free_handle(handle)?;
+    ///     }
+    /// }
+    /// assert!(pool.memory().relieve() > 0);
+    /// assert_eq!(pool.memory().free_bytes_held(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn relieve(self: &Arc<Memory>) -> u64 {
+        let before = self.frame_bytes();
+        self.tenants().iter().for_each(|tenant| tenant.compact());
+        self.release(0);
+        before.saturating_sub(self.frame_bytes())
+    }
+
     /// Frees what lags in all pools.
     pub(crate) fn flush_lagging(&self) {
         self.tenants().iter().for_each(|tenant| tenant.flush_lagging());

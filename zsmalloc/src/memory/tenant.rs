@@ -18,6 +18,8 @@ pub(crate) trait Tenant: Send + Sync {
     fn id(&self) -> u32;
     /// Compacts, if nothing changed since the last call. False while it is in use.
     fn compact_at_rest(&self) -> bool;
+    /// Compacts now.
+    fn compact(&self);
     /// Frees what its clients gave up and what only lags behind.
     fn flush_lagging(&self);
     /// Frees everything that is pending.

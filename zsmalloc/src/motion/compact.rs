@@ -18,6 +18,8 @@
 //!   bit, and a handle's cell with readers refuses it. So an object that is being read, written or
 //!   published stays where it is, and so does its zspage.
 //! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the later passes, those of one zspage.
+//!   While objects are merged, a hold ends before that where a thread sleeps until it ends. Others
+//!   run before the next one.
 //!
 //! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
 //! class lock; payload is copied under it. Source: `zs_compact`.
@@ -28,9 +30,9 @@ use host::{PAGE_SIZE, RankedMutexGuard};
 use super::join::{frames_packed, joined_slack_max};
 use crate::class::Age;
 use crate::class::{Class, State};
-use crate::numbers::{CellNumber, OBJECTS_MAX, Place, Slot, Word};
-use crate::pool::Leaving;
-use crate::pool::Pool;
+use crate::numbers::{CellNumber, Place, Slot, Word};
+use crate::pool::{Leaving, Moving};
+use crate::pool::{Pool, Shards};
 use crate::zspages::zspage::{self, Located};
 use crate::zspages::{Descriptor, DescriptorId, Zspage};
 
@@ -49,6 +51,8 @@ struct Step {
     stuck: Option<DescriptorId>,
     /// No object is left in the source, which is out of its lists.
     emptied: bool,
+    /// A thread waits for the class.
+    yields: bool,
 }
 
 impl Pool {
@@ -76,7 +80,7 @@ impl Pool {
         let Some(_turn) = self.turn_to_compact() else { return 0 };
         self.flush_deferred();
         let mut freed = 0;
-        for shards in self.sharded().rev() {
+        for shards in self.classes.each().rev() {
             freed += self.merge(shards, frames.saturating_sub(freed));
         }
         let held = self.memory.free_bytes_held();
@@ -101,10 +105,11 @@ impl Pool {
 
     pub(crate) fn compact_all(&self) -> u64 {
         self.flush_deferred();
-        let merged: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
+        let merged: u64 =
+            self.classes.each().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
         let freed = merged + self.join();
-        self.sharded().for_each(|shards| self.trim(&shards[0]));
-        self.classes().iter().for_each(|class| self.shrink_positions(class));
+        self.classes.each().for_each(|shards| self.trim(shards.first));
+        self.classes.iter().for_each(|class| self.shrink_positions(class));
         self.memory.release_soon();
         // relaxed: a total.
         self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
@@ -115,12 +120,12 @@ impl Pool {
     /// Returns the frames freed. The kernel stops when the free slots make no whole zspage. To go
     /// on moves fewer objects than one zspage holds, and leaves all unused frames in one place for
     /// the later passes.
-    fn merge(&self, shards: &[Class], frames_max: u64) -> u64 {
+    fn merge(&self, shards: Shards<'_>, frames_max: u64) -> u64 {
         if frames_max == 0 {
             return 0;
         }
-        let class = &shards[0];
-        shards[1..].iter().for_each(|other| self.gather(class, other));
+        let class = shards.first;
+        shards.others.iter().for_each(|other| self.gather(class, other));
         // Other threads go on storing and freeing meanwhile. So this ends when each object was
         // moved once on average.
         let mut moves = class.lock().objects as usize;
@@ -137,6 +142,9 @@ impl Pool {
                 break;
             }
             moves -= step.moved;
+            if step.yields {
+                self.let_others_run();
+            }
         }
         self.release_zspages(leaving);
         freed
@@ -161,16 +169,37 @@ impl Pool {
         }
     }
 
+    /// Lets the thread run that was woken when the lock was given up. Without that, this one would
+    /// have the lock again first.
+    fn let_others_run(&self) {
+        // relaxed: a total.
+        self.counters.yields.fetch_add(1, Ordering::Relaxed);
+        host::sync::thread::yield_now();
+    }
+
     fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
-        let mut moving = self.lock_moving(class);
-        let state = &mut *moving;
-        let Some((&target, others)) = state.fullness.partial(class.layout()).split_first() else {
+        self.merge_held(class, &mut self.lock_moving(class), stuck, leaving)
+    }
+
+    /// As [`Pool::merge_step`], of a class that is locked.
+    fn merge_held(
+        &self,
+        class: &Class,
+        moving: &mut Moving<'_>,
+        stuck: &[DescriptorId],
+        leaving: &mut Leaving,
+    ) -> Step {
+        let Some((&target, others)) = moving.fullness.partial(class.layout()).split_first() else {
             return Step::default();
         };
         let Some(&source) = others.iter().rev().find(|other| !stuck.contains(other)) else {
             return Step::default();
         };
-        let step = self.move_objects(class, state, (source, target), MOVES_MAX, leaving);
+        let enough = |step: &mut Step, moving: &Moving<'_>| {
+            step.yields = moving.is_contended();
+            step.yields || step.moved == MOVES_MAX
+        };
+        let step = self.move_objects(class, moving, (source, target), enough, leaving);
         Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
@@ -186,19 +215,18 @@ impl Pool {
         let Some((_, needed)) = sparse(&class.lock()) else { return };
         let Ok(target) = self.new_zspage(class, needed) else { return };
         let mut moving = self.lock_moving(class);
-        let state = &mut *moving;
         let mut leaving = Leaving::NONE;
-        let source = sparse(state);
-        if !self.reserve_position(state) {
+        let source = sparse(&moving);
+        if !self.reserve_position(&mut moving) {
             drop(moving);
             return self.release_zspages(Leaving::of(&self.memory, target));
         }
-        state.insert(&of, target);
+        moving.insert(&of, target);
         if let Some((source, _)) = source {
-            self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
+            self.move_objects(class, &mut moving, (source, target), |_, _| false, &mut leaving);
         }
         let header = of.header(target);
-        if header.in_use() == 0 && state.note_given(&of, Zspage { id: target, header }, 0) {
+        if header.in_use() == 0 && moving.note_given(&of, Zspage { id: target, header }, 0) {
             leaving.push(&self.memory, target);
         }
         drop(moving);
@@ -214,13 +242,14 @@ impl Pool {
         (self.memory.arena.resident_in(zspage.pfn(), frames) > needed).then_some(needed)
     }
 
-    /// Moves objects from one zspage to another, at most `moves_max` and as many as fit.
+    /// Moves objects from one zspage to another, as many as fit, until it is `enough` after one of
+    /// them.
     fn move_objects(
         &self,
         class: &Class,
-        state: &mut State,
+        moving: &mut Moving<'_>,
         (source, target): (DescriptorId, DescriptorId),
-        moves_max: usize,
+        enough: impl Fn(&mut Step, &Moving<'_>) -> bool,
         leaving: &mut Leaving,
     ) -> Step {
         let of = self.descriptors(class);
@@ -228,20 +257,23 @@ impl Pool {
         let mut step = Step::default();
         let mut used = zspage.used_slots().peekable();
         while let Some(object) = used.next() {
-            if step.moved == moves_max || of.header(target).in_use() == objects {
+            if of.header(target).in_use() == objects {
                 break;
             }
             if let Some(&next) = used.peek() {
                 zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
             }
             let from = zspage.slot(object);
-            if self.move_object(class, state, (zspage, from), target) {
+            if self.move_object(class, moving, (zspage, from), target) {
                 step.moved += 1;
+                if enough(&mut step, moving) {
+                    break;
+                }
             }
         }
         self.count_move();
         if step.moved > 0
-            && state.note_given(&of, Zspage { id: source, header: *zspage }, step.moved)
+            && moving.note_given(&of, Zspage { id: source, header: *zspage }, step.moved)
         {
             leaving.push(&self.memory, source);
             step.emptied = true;
@@ -307,4 +339,56 @@ impl Pool {
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
     (place.slot() == slot).then_some(place)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Memory, MemoryConfig, PoolConfig};
+    use std::thread;
+    use std::time::Duration;
+
+    const LEN: usize = 1000;
+
+    /// A pool with many sparse zspages of one class.
+    fn sparse() -> std::sync::Arc<Pool> {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(16 << 20) };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        let handles: Vec<_> = (0..1000).map(|_| pool.alloc(&[7; LEN]).expect("room")).collect();
+        let mut all = handles.into_iter();
+        while let Some(kept) = all.next() {
+            std::mem::forget(kept);
+            pool.free_batch(all.by_ref().take(2)).expect("ours");
+        }
+        pool
+    }
+
+    fn step(pool: &Pool, class: &Class, moving: &mut Moving<'_>) -> Step {
+        let mut leaving = Leaving::NONE;
+        let step = pool.merge_held(class, moving, &[], &mut leaving);
+        pool.release_zspages(leaving);
+        step
+    }
+
+    #[test]
+    fn a_hold_ends_after_one_object_where_a_thread_waits() {
+        let pool = sparse();
+        let class = pool.class(pool.geometry().class_of(LEN).expect("a length"));
+        let mut moving = pool.lock_moving(class);
+        let alone = step(&pool, class, &mut moving);
+        assert!(alone.moved > 1 && !alone.yields, "{} moved", alone.moved);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(class.lock()));
+            // Ten seconds at most, and then the assertion fails.
+            let looks = (0..10_000).take_while(|_| !moving.is_contended());
+            looks.for_each(|_| thread::sleep(Duration::from_millis(1)));
+            let beside = step(&pool, class, &mut moving);
+            assert_eq!((beside.moved, beside.yields), (1, true));
+            drop(moving);
+            waits.join().expect("it gets the lock");
+        });
+        pool.compact();
+        pool.check().expect("no defect");
+    }
 }

@@ -53,13 +53,13 @@ impl Pool {
     /// Moves what the sparse zspages hold to those of larger classes. Returns the frames freed.
     pub(crate) fn join(&self) -> u64 {
         let mut freed = 0;
-        for (position, shards) in self.sharded().enumerate() {
-            let class = &shards[0];
+        for (position, shards) in self.classes.each().enumerate() {
+            let class = shards.first;
             let near = |above: &&Class| {
                 above.shape.size - class.shape.size <= joined_slack_max(above.shape)
             };
-            let larger = self.sharded().skip(position + 1).take(REACH);
-            let larger = larger.map(|shards| &shards[0]).take_while(near);
+            let larger = self.classes.each().skip(position + 1).take(REACH);
+            let larger = larger.map(|shards| shards.first).take_while(near);
             let joined = larger.map(|above| self.join_to(class, above)).find(|&freed| freed > 0);
             freed += joined.unwrap_or(0);
         }

@@ -45,7 +45,7 @@ impl Pool {
     /// be listed.
     pub fn zspages(&self) -> Vec<ZspageInfo> {
         self.flush_lagging();
-        self.classes().iter().flat_map(|class| self.zspages_of(class)).collect()
+        self.classes.iter().flat_map(|class| self.zspages_of(class)).collect()
     }
 
     fn zspages_of(&self, class: &Class) -> Vec<ZspageInfo> {
@@ -90,7 +90,7 @@ impl Pool {
         let (id, class, mut moving) = loop {
             let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
             let (id, number) = found;
-            let class = &self.classes()[number];
+            let class = self.classes.at(number);
             if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
                 return Err(MigrateError::WrongFrames(to));
             }

@@ -14,6 +14,10 @@ impl Tenant for Pool {
         Pool::compact_at_rest(self)
     }
 
+    fn compact(&self) {
+        Pool::compact(self);
+    }
+
     fn flush_lagging(&self) {
         Pool::flush_lagging(self);
     }

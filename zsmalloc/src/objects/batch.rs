@@ -112,9 +112,9 @@ impl Pool {
         // The locks that are free come first.
         let mut busy = false;
         for index in 0..sorted.locks_len {
-            let class = &self.classes[usize::from(sorted.locks[index])];
+            let class = self.classes.at(usize::from(sorted.locks[index]));
             if let Some(&next) = sorted.locks[..sorted.locks_len].get(index + 1) {
-                self.classes[usize::from(next)].prefetch();
+                self.classes.at(usize::from(next)).prefetch();
             }
             match self.try_lock(class) {
                 Some(state) => self.free_list(class, state, &tables, &mut sorted, &mut rest),
@@ -122,7 +122,7 @@ impl Pool {
             }
         }
         for index in 0..if busy { sorted.locks_len } else { 0 } {
-            let class = &self.classes[usize::from(sorted.locks[index])];
+            let class = self.classes.at(usize::from(sorted.locks[index]));
             if sorted.heads[class.number] != END {
                 self.free_list(class, self.lock(class), &tables, &mut sorted, &mut rest);
             }

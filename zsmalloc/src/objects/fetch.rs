@@ -37,7 +37,7 @@ impl Pool {
     ) -> Option<LockGuard<'p, State>> {
         let take = |mut state: LockGuard<'_, State>| state.take_chain(kind);
         let mut busy = Vec::new();
-        let idle = self.classes().iter().find_map(|other| match other.try_lock() {
+        let idle = self.classes.iter().find_map(|other| match other.try_lock() {
             Some(state) => take(state),
             None => {
                 busy.push(other);

@@ -45,7 +45,7 @@ impl Pool {
         let place = place_in(cell);
         self.prefetch_class(place);
         let found = tables.find_at(place);
-        let class = &self.classes[found.lock];
+        let class = self.classes.at(found.lock);
         let state = self.lock(class);
         if self.moves() != moves {
             return self.free_moved((entry, cell), class, state);
@@ -69,7 +69,7 @@ impl Pool {
             }
             drop(state);
             host::sync::hint::spin_loop();
-            class = &self.classes[tables.find(cell).lock];
+            class = self.classes.at(tables.find(cell).lock);
             state = self.lock(class);
         }
     }
@@ -119,6 +119,12 @@ impl Pool {
 
     /// Frees an object that the caller keeps from moving, and an entry of the caller's (or `NONE`).
     pub(crate) fn free_with_entry(&self, place: Place, entry: CellNumber) {
+        self.give_slot(place, entry);
+        self.stir();
+    }
+
+    /// The same, of which the worker is not told.
+    pub(crate) fn give_slot(&self, place: Place, entry: CellNumber) {
         let descriptor = self.memory.owner(place.pfn());
         let (class, mut state) = self.lock_zspage(descriptor);
         let header = self.memory.descriptors.header(descriptor);
@@ -130,7 +136,6 @@ impl Pool {
         let leaving =
             self.note_one_given(&of, class, &mut state, Zspage { id: descriptor, header }, in_use);
         self.unlock_and_release(state, leaving);
-        self.stir();
     }
 
     /// Takes note of a zspage after one slot of it was given back.

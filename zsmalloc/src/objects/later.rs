@@ -28,8 +28,8 @@ use std::sync::Weak;
 use host::sync::atomic::Ordering;
 
 use super::batch::BATCH;
-use super::object::Object;
-use crate::class::{Age, Class};
+use super::store::Reserved;
+use crate::class::Class;
 use crate::deferred::{Meters, Queue, QueueConfig, Values};
 use crate::leaves::LeafUse;
 use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, Place, Word};
@@ -171,7 +171,7 @@ impl Pool {
         class: &'p Class,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Object<'p>, Age), AllocError> {
+    ) -> Result<Reserved<'p>, AllocError> {
         let (lagged, queue) = (self.flush_lagging(), self.pending.get());
         if let Some(queue) = queue {
             queue.flush();

@@ -3,6 +3,7 @@
 //! Locks: one shard's after the other's.
 
 use super::object::Object;
+use super::store::Reserved;
 use crate::class::{Age, Class};
 use crate::numbers::{CellNumber, Slot};
 use crate::pool::Pool;
@@ -11,9 +12,8 @@ impl Pool {
     /// A slot of any shard of a class, for when there can be no new zspage. If there is none, the
     /// entry goes back. It waits for each lock in turn, which [`Pool::take_over`] does not.
     pub(crate) fn take_next_door(&self, class: &Class, entry: CellNumber) -> Option<(Slot, Age)> {
-        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
-        let shards = self.classes[first..first + self.shards].iter();
-        let slot = shards.into_iter().find_map(|shard| shard.lock().take_slot(&of, entry));
+        let (of, mut shards) = (self.descriptors(class), self.shards_of(class.index).iter());
+        let slot = shards.find_map(|shard| shard.lock().take_slot(&of, entry));
         if slot.is_none() && entry != CellNumber::NONE {
             let mut state = class.lock();
             state.give_entry(entry, &self.memory.leaves, &self.stocks);
@@ -29,12 +29,10 @@ impl Pool {
     #[cold]
     pub(crate) fn charge_next_door<'p>(
         &'p self,
-        class: &'p Class,
-        mut object: Object<'p>,
+        Reserved { mut object, class, .. }: Reserved<'p>,
         len: usize,
-    ) -> Option<(Object<'p>, Age)> {
-        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
-        let shards = self.classes[first..first + self.shards].iter();
+    ) -> Option<Reserved<'p>> {
+        let (of, shards) = (self.descriptors(class), self.shards_of(class.index).iter());
         for other in shards.filter(|other| other.shard != class.shard) {
             let taken = other.lock().take_slot(&of, object.entry);
             let Some((slot, age)) = taken else { continue };
@@ -42,7 +40,7 @@ impl Pool {
             let mut found = Object { pool: self, place, entry: CellNumber::NONE };
             if self.charge(other, slot, len).is_ok() {
                 std::mem::swap(&mut found.entry, &mut object.entry);
-                return Some((found, age));
+                return Some(Reserved { object: found, age, class: other });
             }
         }
         None

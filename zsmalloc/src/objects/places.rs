@@ -18,11 +18,11 @@ impl Pool {
         let ends = self.sort_places(places, &mut sorted);
         let (mut leaving, mut strays) = (Leaving::NONE, Vec::new());
         let mut start = 0;
-        for (class, &end) in self.classes().iter().zip(&ends) {
+        for (number, &end) in ends[..self.classes.len()].iter().enumerate() {
             let run = &sorted[start..usize::from(end)];
             start = usize::from(end);
             if !run.is_empty() {
-                self.free_of_class(class, run, &mut leaving, &mut strays);
+                self.free_of_class(self.classes.at(number), run, &mut leaving, &mut strays);
             }
         }
         strays.into_iter().for_each(|place| self.free(place));
@@ -41,7 +41,7 @@ impl Pool {
             ends[usize::from(*lock)] += 1;
         }
         let mut start = 0;
-        for end in &mut ends[..self.classes().len()] {
+        for end in &mut ends[..self.classes.len()] {
             start += std::mem::replace(end, start);
         }
         for (&place, &lock) in objects().zip(&locks) {

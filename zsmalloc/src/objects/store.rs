@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   its class's shard -> a slot; an entry, for a handle     under the class lock
-//!   no zspage has room: another shard's zspage, or a new one
+//!   no zspage has room: another shard's zspage, a larger class's slot, or a new zspage
 //!   frames charged, bytes written                           no lock
 //! ```
 //!
@@ -23,6 +23,15 @@ use crate::leaves::LeafUse;
 use crate::numbers::{AllocError, CellNumber, Slot};
 use crate::pool::{Leaving, Pool};
 use crate::zspages::zspage;
+
+/// An object that is to be filled.
+pub(crate) struct Reserved<'p> {
+    pub(crate) object: Object<'p>,
+    /// What is known of its bytes.
+    pub(crate) age: Age,
+    /// That of its slot.
+    pub(crate) class: &'p Class,
+}
 
 impl Pool {
     /// Stores `bytes` in a slot of their class. No cell names the object yet: put it in a cell, or
@@ -47,10 +56,11 @@ impl Pool {
         fill: impl FnOnce(&mut [u8], Age),
     ) -> Result<Object<'_>, AllocError> {
         let class = self.class_for(len)?;
-        let (object, age) = match self.reserve(class, len, handle) {
+        let reserved = match self.reserve(class, len, handle) {
             Err(error) => self.reserve_again(error, class, len, handle)?,
             Ok(reserved) => reserved,
         };
+        let Reserved { object, age, class } = reserved;
         let slot = object.place.slot();
         zspage::fill(&self.memory.arena, class.shape, slot, len, |to| fill(to, age));
         Ok(object)
@@ -60,11 +70,10 @@ impl Pool {
     #[inline(always)]
     pub(crate) fn class_for(&self, len: usize) -> Result<&Class, AllocError> {
         let index = self.geometry().class_of(len).ok_or(AllocError::BadLength { len })?;
-        Ok(&self.classes[self.position(index, self.home(len))])
+        Ok(self.shard(index, self.home(len)))
     }
 
-    /// An object that is to be filled, with its frames counted, an entry if one is wanted, and what
-    /// is known of its bytes.
+    /// An object that is to be filled, with its frames counted, and an entry if one is wanted.
     // One function with what follows and with its caller: a call hands 40 bytes over in memory.
     #[inline(always)]
     pub(crate) fn reserve<'p>(
@@ -72,14 +81,29 @@ impl Pool {
         class: &'p Class,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Object<'p>, Age), AllocError> {
-        let (object, age) = self.take(class, len, handle)?;
-        if age == Age::Touched {
-            return Ok((object, age));
+    ) -> Result<Reserved<'p>, AllocError> {
+        let reserved = self.take(class, len, handle)?;
+        let slot = reserved.object.place.slot();
+        if reserved.age == Age::Touched || self.is_charged(reserved.class, slot, len) {
+            return Ok(reserved);
         }
-        match self.charge(class, object.place.slot(), len) {
-            Ok(()) => Ok((object, age)),
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
+        self.reserve_untouched(reserved, len)
+    }
+
+    /// The same for a slot with untouched frames.
+    #[cold]
+    fn reserve_untouched<'p>(
+        &'p self,
+        mut reserved: Reserved<'p>,
+        len: usize,
+    ) -> Result<Reserved<'p>, AllocError> {
+        if self.reserve_as_guest(&mut reserved, len).is_some() {
+            return Ok(reserved);
+        }
+        let Reserved { object, class, .. } = &reserved;
+        match self.charge_untouched(class, object.place.slot(), len) {
+            Ok(()) => Ok(reserved),
+            Err(error) => self.charge_next_door(reserved, len).ok_or(error),
         }
     }
 
@@ -93,7 +117,7 @@ impl Pool {
         match self.store(bytes) {
             Err(AllocError::OverLimit { .. }) => {
                 let class = self.class_for(bytes.len())?;
-                let (object, age) = self.take(class, bytes.len(), None)?;
+                let Reserved { object, age, class } = self.take(class, bytes.len(), None)?;
                 let slot = object.place.slot();
                 self.touch(class, slot, bytes.len());
                 let fill = |to: &mut [u8]| self.write(to, bytes, age);
@@ -118,12 +142,12 @@ impl Pool {
     /// An object that is to be filled, with an entry if one is wanted. Its frames are not counted
     /// yet, unless they are all touched.
     #[inline(always)]
-    fn take(
-        &self,
-        class: &Class,
+    fn take<'p>(
+        &'p self,
+        class: &'p Class,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Object<'_>, Age), AllocError> {
+    ) -> Result<Reserved<'p>, AllocError> {
         class.prefetch();
         let mut state = match class.try_lock() {
             Some(state) => state,
@@ -136,35 +160,42 @@ impl Pool {
                 (state, entry) = self.fetch_entry(class, state, kind)?;
             }
         }
-        let (slot, age) = match state.take_slot(&self.descriptors(class), entry) {
-            Some(taken) => {
+        let (slot, age, class) = match state.take_slot(&self.descriptors(class), entry) {
+            Some((slot, age)) => {
                 drop(state);
-                taken
+                (slot, age, class)
             }
-            None => self.take_of_others(class, state, entry)?,
+            None => self.take_of_others(class, state, len, entry)?,
         };
-        Ok((Object { pool: self, place: class.place(slot, len), entry }, age))
+        let object = Object { pool: self, place: class.place(slot, len), entry };
+        Ok(Reserved { object, age, class })
     }
 
-    /// A slot of a zspage that another shard has, or that is new, for a class that has no room.
+    /// A slot of a zspage that another shard has, or a larger class, or that is new, for a class
+    /// that has no room.
     #[cold]
-    fn take_of_others(
-        &self,
-        class: &Class,
+    fn take_of_others<'p>(
+        &'p self,
+        class: &'p Class,
         mut state: LockGuard<'_, State>,
+        len: usize,
         entry: CellNumber,
-    ) -> Result<(Slot, Age), AllocError> {
+    ) -> Result<(Slot, Age, &'p Class), AllocError> {
         class.hint_partial(false);
         if self.take_over(class, &mut state)
-            && let Some(slot) = state.take_slot(&self.descriptors(class), entry)
+            && let Some((slot, age)) = state.take_slot(&self.descriptors(class), entry)
         {
-            return Ok(slot);
+            return Ok((slot, age, class));
         }
         // This comes before the lock is given up, because the entry is now in no chain, and behind
         // no object.
         state.departs();
         drop(state);
-        self.take_of_new(class, entry)
+        if let Some(guest) = self.take_as_guest(class, len, entry) {
+            self.arrived(1);
+            return Ok(guest);
+        }
+        self.take_of_new(class, entry).map(|(slot, age)| (slot, age, class))
     }
 
     /// Locks a class that another thread has locked: from now on each has a shard of its own.
@@ -172,8 +203,7 @@ impl Pool {
     fn lock_met<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
         // relaxed: a hint, stored once, because every CPU reads its cache line.
         if !self.spread.load(Ordering::Relaxed) {
-            // relaxed: a hint.
-            self.spread.store(true, Ordering::Relaxed);
+            self.spread();
         }
         class.lock()
     }

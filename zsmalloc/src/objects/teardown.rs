@@ -22,12 +22,12 @@ use crate::zspages::DescriptorId;
 impl Pool {
     /// Gives every zspage back, with its objects.
     fn release_all(&self) {
-        let len = self.classes().iter().map(|class| class.lock().fullness.zspages().len()).sum();
+        let len = self.classes.iter().map(|class| class.lock().fullness.zspages().len()).sum();
         let mut all = Vec::new();
         if all.try_reserve_exact(len).is_err() {
             return self.release_by_class();
         }
-        for class in self.classes() {
+        for class in self.classes.iter() {
             let with_pfn = |&id: &DescriptorId| (self.memory.descriptors.header(id).pfn(), id);
             all.extend(class.lock().fullness.zspages().iter().map(with_pfn));
         }
@@ -42,7 +42,7 @@ impl Pool {
     /// The same without memory to sort them in.
     fn release_by_class(&self) {
         let mut leaving = Leaving::NONE;
-        for class in self.classes() {
+        for class in self.classes.iter() {
             let state = class.lock();
             state.fullness.zspages().iter().for_each(|&id| leaving.push(&self.memory, id));
         }

@@ -48,7 +48,7 @@ mod tests {
     /// How old the slot is that the next object gets.
     fn next_age(pool: &Pool) -> Age {
         let class = pool.class_for(LEN).expect("a length");
-        pool.reserve(class, LEN, None).expect("room").1
+        pool.reserve(class, LEN, None).expect("room").age
     }
 
     #[test]

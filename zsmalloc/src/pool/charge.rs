@@ -59,20 +59,31 @@ impl Pool {
     }
 
     /// Counts the frames that writing the first `len` bytes of a slot touches for the first time.
-    #[inline]
     pub(crate) fn charge(&self, class: &Class, slot: Slot, len: usize) -> Result<(), AllocError> {
-        let arena = &self.memory.arena;
-        // An object reaches into two frames at most. Both bits are looked at, even if it is one
-        // frame, because no branch could predict that.
-        let (first, last) = zspage::frames_of(class.shape, slot, len);
-        if arena.is_resident(first) & arena.is_resident(last) {
+        if self.is_charged(class, slot, len) {
             return Ok(());
         }
         self.charge_untouched(class, slot, len)
     }
 
+    /// Whether writing the first `len` bytes of a slot touches no frame for the first time.
+    #[inline]
+    pub(crate) fn is_charged(&self, class: &Class, slot: Slot, len: usize) -> bool {
+        let arena = &self.memory.arena;
+        // An object reaches into two frames at most. Both bits are looked at, even if it is one
+        // frame, because no branch could predict that.
+        let (first, last) = zspage::frames_of(class.shape, slot, len);
+        arena.is_resident(first) & arena.is_resident(last)
+    }
+
+    /// As [`Pool::charge`], of a slot with an untouched frame.
     #[cold]
-    fn charge_untouched(&self, class: &Class, slot: Slot, len: usize) -> Result<(), AllocError> {
+    pub(crate) fn charge_untouched(
+        &self,
+        class: &Class,
+        slot: Slot,
+        len: usize,
+    ) -> Result<(), AllocError> {
         let (first, last) = zspage::frames_of(class.shape, slot, len);
         let untouched = |pfn: &Pfn| !self.memory.arena.is_resident(*pfn);
         if self.is_over_limit(first.through(last).filter(untouched).count() as u64) {

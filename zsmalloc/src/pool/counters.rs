@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
+    /// Times that compaction gave a class up early, because a thread waited for it.
+    pub(crate) yields: AtomicU64,
     /// Zspages that are counted above but are in no class, because they are being built or given
     /// back. Those that the classes count are left out. There is a count for each thread; only the
     /// sums have a meaning.

@@ -87,7 +87,7 @@ impl Pool {
         let arrived = sum(&self.counters.arrived, Ordering::Acquire);
         // relaxed: a total.
         let departed = sum(&self.counters.departed, Ordering::Relaxed).wrapping_sub(arrived) as u32;
-        let of_classes = self.classes().iter().map(|class| class.lock().departed);
+        let of_classes = self.classes.iter().map(|class| class.lock().departed);
         of_classes.fold(departed, u32::wrapping_add)
     }
 
@@ -142,7 +142,7 @@ impl Pool {
     /// The run of a zspage that departed; its descriptor is to be freed.
     fn dissolve(&self, descriptor: DescriptorId) -> Run {
         let header = self.memory.descriptors.header(descriptor);
-        let (pfn, class) = (header.pfn(), &self.classes()[header.lock()]);
+        let (pfn, class) = (header.pfn(), self.classes.at(header.lock()));
         header.set_pool(0);
         self.memory.set_owner(pfn, DescriptorId::NONE);
         zspage::surrender(&self.memory.arena, pfn, u32::from(class.shape.frames))

@@ -48,7 +48,7 @@ impl Pool {
     pub(crate) fn lock_zspage(&self, id: DescriptorId) -> (&Class, LockGuard<'_, State>) {
         let header = self.memory.descriptors.header(id);
         loop {
-            let class = &self.classes[header.lock()];
+            let class = self.classes.at(header.lock());
             let state = self.lock(class);
             // Compaction may have given it to another shard before the lock was there.
             if header.lock() == class.number {

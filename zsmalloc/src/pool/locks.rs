@@ -15,6 +15,7 @@
 
 use host::{Lock, LockGuard, Rank};
 
+use super::Classes;
 use crate::class::{Class, State};
 
 /// No locks.
@@ -54,7 +55,7 @@ impl Locks {
 
     /// Runs `pin`, which reads a word and marks it as in use. That needs no lock.
     #[inline(always)]
-    pub(super) fn pinning<R>(&self, _: &[Class], pin: impl FnOnce() -> R) -> R {
+    pub(super) fn pinning<R>(&self, _: &Classes, pin: impl FnOnce() -> R) -> R {
         pin()
     }
 

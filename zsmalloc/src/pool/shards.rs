@@ -11,10 +11,22 @@ use crate::class::{Class, State};
 use crate::zspages::DescriptorId;
 
 impl Pool {
+    /// From now on each CPU has a shard of its own; all have the first one where there is no memory
+    /// for others.
+    #[cold]
+    pub(crate) fn spread(&self) {
+        let make = |first: &Class, numbers| {
+            Class::new(first.index, first.shape, numbers, self.locks.of_class())
+        };
+        let made = self.classes.make_others(make);
+        // relaxed: a hint, stored once, as every CPU reads its cache line. A thread that sees it
+        // before the shards uses the first.
+        self.spread.store(made, Ordering::Relaxed);
+    }
+
     /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
     pub(crate) fn take_over(&self, class: &Class, state: &mut State) -> bool {
-        let first = self.position(class.index, 0);
-        let others = self.classes[first..first + self.shards].iter();
+        let others = self.shards_of(class.index).iter();
         let others = others.filter(|other| other.shard != class.shard && other.may_have_partial());
         for other in others {
             let Some(mut theirs) = other.try_lock() else { continue };

@@ -49,6 +49,7 @@ use std::sync::Arc;
 
 use host::{Lock, LockGuard, LockWord, Rank, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
+use super::Classes;
 use crate::class::{Class, State};
 
 /// How a pool differs from what it is without the feature `study`.
@@ -221,17 +222,17 @@ impl Locks {
         Moving { state: class.lock(), _stopped: stopped }
     }
 
-    /// Runs `pin`, which reads a word and marks it as in use, as the design demands. `classes` are
-    /// those of the pool.
+    /// Runs `pin`, which reads a word and marks it as in use, as the design demands. `classes`
+    /// are those of the pool.
     #[inline(always)]
-    pub(super) fn pinning<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
+    pub(super) fn pinning<R>(&self, classes: &Classes, pin: impl FnOnce() -> R) -> R {
         if self.free_lookup { pin() } else { self.pinning_locked(classes, pin) }
     }
 
     #[inline(never)]
-    fn pinning_locked<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
+    fn pinning_locked<R>(&self, classes: &Classes, pin: impl FnOnce() -> R) -> R {
         let _looked_up = self.look_up();
-        let _alone = self.shared.is_some().then(|| classes[0].lock());
+        let _alone = self.shared.is_some().then(|| classes.first(0).lock());
         pin()
     }
 
@@ -259,6 +260,14 @@ pub(crate) struct Moving<'p> {
     state: LockGuard<'p, State>,
     /// The pool's lock, held so that no thread looks an object up.
     _stopped: Option<RankedWriteGuard<'p, ()>>,
+}
+
+impl Moving<'_> {
+    /// As of the guard. Threads that wait for the pool's lock in the hierarchical design are not
+    /// seen.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.state.is_contended()
+    }
 }
 
 impl Deref for Moving<'_> {

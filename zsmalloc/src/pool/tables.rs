@@ -49,7 +49,7 @@ impl Pool {
 
     #[inline]
     pub(crate) fn tables(&self) -> Tables<'_> {
-        let (memory, last_lock) = (&*self.memory, self.classes().len() - 1);
+        let (memory, last_lock) = (&*self.memory, self.classes.len() - 1);
         let owners = memory.owners.slice(0..memory.owners.len());
         let (cells, headers) = (memory.leaves.cells(), memory.descriptors.headers());
         Tables { cells, owners, headers, last_lock }

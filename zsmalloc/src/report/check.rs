@@ -133,7 +133,7 @@ impl Pool {
         let before = (self.operations(), self.in_transit());
         let mut entries = EntryCount::default();
         found.pending = self.check_pending().map_err(PoolDefect)?;
-        for class in self.classes() {
+        for class in self.classes.iter() {
             self.check_class(class, &mut found, &mut entries)?;
         }
         // This is read before the zspages on the way are, so that what came in between is seen

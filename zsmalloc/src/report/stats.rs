@@ -23,7 +23,7 @@ use crate::class::Class;
 use crate::class::GROUPS;
 use crate::memory::Memory;
 use crate::numbers::Word;
-use crate::pool::Pool;
+use crate::pool::{Pool, Shards};
 use crate::zspages::Descriptor;
 
 /// Totals of a pool; bytes unless the name says otherwise.
@@ -37,11 +37,13 @@ pub struct PoolStats {
     pub object_bytes_resident: u64,
     /// Frames freed by compaction so far.
     pub pages_compacted: u64,
+    /// Times that compaction gave the lock of a class up early, because a thread waited for it.
+    pub compaction_yields: u64,
     /// Objects: slots in use.
     pub objects: u64,
-    /// Bytes of the slots in use. An object takes a slot of the smallest class that holds it, so
-    /// this is what is stored and up to a slot's rest for each object; [`Pool::stored_bytes`] has
-    /// the lengths themselves.
+    /// Bytes of the slots in use. An object takes a slot of the smallest class that holds it, or of
+    /// one a little larger, so this is what is stored and up to a slot's rest for each object;
+    /// [`Pool::stored_bytes`] has the lengths themselves.
     pub slot_bytes: u64,
     /// Objects that were freed and are pending, and their bytes, which lie in touched frames: a
     /// part of `objects` and of `object_bytes_resident`.
@@ -119,15 +121,15 @@ impl Pool {
             mem_used_max: read(&counters.frames_max) * PAGE_SIZE as u64,
             object_bytes_resident: read(&counters.resident) * PAGE_SIZE as u64,
             pages_compacted: read(&counters.compacted),
+            compaction_yields: read(&counters.yields),
             objects,
             slot_bytes,
             pending_objects: deferred.pending_values,
             pending_bytes: deferred.pending_bytes,
             leaves: read(&counters.leaves),
             handle_leaves: self.stocks.leaves(),
-            class_bytes: (size_of_val(self)
-                + size_of_val(self.classes())
-                + self.stocks.heap_bytes()) as u64
+            class_bytes: (size_of_val(self) + self.classes.heap_bytes() + self.stocks.heap_bytes())
+                as u64
                 + read(&counters.position_bytes)
                 + deferred.heap_bytes
                 + self.lag.heap_bytes() as u64,
@@ -136,7 +138,7 @@ impl Pool {
 
     /// Objects, and bytes of their slots.
     fn slots_in_use(&self) -> (u64, u64) {
-        self.classes().iter().fold((0, 0), |(objects, bytes), class| {
+        self.classes.iter().fold((0, 0), |(objects, bytes), class| {
             let here = u64::from(class.lock().objects);
             (objects + here, bytes + here * u64::from(class.shape.size))
         })
@@ -149,7 +151,7 @@ impl Pool {
     /// [`PoolStats::slot_bytes`] is close, and costs next to nothing.
     pub fn stored_bytes(&self) -> u64 {
         self.flush_lagging();
-        self.classes().iter().map(|class| self.stored_bytes_of(class)).sum()
+        self.classes.iter().map(|class| self.stored_bytes_of(class)).sum()
     }
 
     fn stored_bytes_of(&self, class: &Class) -> u64 {
@@ -193,7 +195,7 @@ impl Pool {
     /// The `classes` table.
     pub fn class_table(&self) -> ClassTable {
         self.flush_lagging();
-        ClassTable { rows: self.sharded().map(class_row).collect() }
+        ClassTable { rows: self.classes.each().map(class_row).collect() }
     }
 
     /// Frames that [`Pool::shrink`] could free, by the counts of each class: whole zspages' worth
@@ -215,21 +217,21 @@ impl Pool {
     /// ```
     pub fn freeable_frames(&self) -> u64 {
         self.flush_lagging();
-        self.sharded().map(|shards| class_row(shards).freeable).sum()
+        self.classes.each().map(|shards| class_row(shards).freeable).sum()
     }
 }
 
 /// The row of a class, summed over its shards.
-fn class_row(shards: &[Class]) -> ClassRow {
-    let shape = shards[0].shape;
+fn class_row(shards: Shards<'_>) -> ClassRow {
+    let shape = shards.first.shape;
     let (objects, frames) = (u64::from(shape.objects), u64::from(shape.frames));
     let mut row = ClassRow {
-        class: shards[0].index.get(),
+        class: shards.first.index.get(),
         size: usize::from(shape.size),
         pages_per_zspage: usize::from(shape.frames),
         ..ClassRow::default()
     };
-    for class in shards {
+    for class in shards.iter() {
         let state = class.lock();
         for (zspages, count) in row.zspages.iter_mut().zip(state.fullness.counts(class.layout())) {
             *zspages += u64::from(count);

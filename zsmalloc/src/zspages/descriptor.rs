@@ -336,6 +336,11 @@ impl<'a> Descriptor<'a> {
         Some(slot)
     }
 
+    /// The slot that [`Descriptor::take_lowest`] would take.
+    pub(crate) fn lowest_free(&self) -> Option<usize> {
+        (0..self.objects).find(|&slot| !self.is_in_use(slot))
+    }
+
     pub(crate) fn is_in_use(&self, slot: usize) -> bool {
         // relaxed: the class lock orders every access.
         let bits = self.bits(slot / WORD_SLOTS).load(Ordering::Relaxed);

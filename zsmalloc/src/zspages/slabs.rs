@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The table is cut into parts, each with a `State` of its own. A part is cut into slabs of 2048
-//! bytes. The items of a slab have lengths of which equally many fit. A number is the offset of an
+//! bytes. The items of a slab have lengths of which equally many fit. While a part has
+//! few slabs, an item may be in one of longer items. A number is the offset of an
 //! item in units of `UNIT` words; 0 is none.
 //!
 //! Invariants
@@ -31,6 +32,9 @@ use crate::numbers::AllocError;
 const SLAB_BYTES: usize = PAGE_SIZE / 2; // 2 KiB
 /// Words of a slab.
 pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
+/// Slabs of a part that is small: an item goes to a slab of longer ones there, rather than start a
+/// slab that it has to itself.
+const FEW_SLABS: usize = 32; // 64 KiB
 /// Empty slabs kept touched between releases. A pool that ends leaves some hundred, scattered among
 /// those of others: returned one page at a time, they would take longer than all else it does.
 const EMPTY_SLABS_HELD: usize = 1024; // 2 MiB
@@ -97,7 +101,10 @@ impl<const UNIT: usize> Slabs<UNIT> {
     pub(crate) fn alloc(&self, state: &mut State, units: usize) -> Result<u32, AllocError> {
         let capacity = Self::SLAB_UNITS / units;
         let slab = match state.partial[capacity] {
-            0 => self.start_slab(state, capacity as u16)?,
+            0 => match state.slab_of_longer(capacity) {
+                Some(slab) => slab,
+                None => self.start_slab(state, capacity as u16)?,
+            },
             slab => slab,
         };
         Ok(self.take(state, slab))
@@ -250,6 +257,13 @@ impl State {
         (self.slabs.capacity() * size_of::<Slab>() + numbers * size_of::<u32>()) as u64
     }
 
+    /// A slab with room whose items are longer, and not twice as long, in a part with few slabs.
+    fn slab_of_longer(&self, capacity: usize) -> Option<u32> {
+        let longer = self.partial.get(capacity / 2 + 1..capacity)?;
+        let with_room = longer.iter().rev().find(|&&slab| slab != 0);
+        with_room.copied().filter(|_| self.slabs.len() <= FEW_SLABS)
+    }
+
     /// Puts a slab at the head of the partial list of its capacity.
     fn link(&mut self, slab: u32) {
         let capacity = self.slabs[slab as usize].capacity;
@@ -347,6 +361,21 @@ mod tests {
             states.iter_mut().for_each(|state| slabs.give_back(state));
             prop_assert!(slabs.mapped_bytes() as usize <= 2 * 2 * PAGE_SIZE);
         }
+    }
+
+    /// Items that are not half as long as those of a slab go there while there are few slabs.
+    #[test]
+    fn a_small_part_shares_slabs() {
+        let slabs = Slabs::<1>::reserve(600, 1, None).expect("address space");
+        let mut state = State::new(0, SLAB_WORDS);
+        let mut slab_of = |units| slabs.alloc(&mut state, units).expect("room") / SLAB_UNITS;
+        let first = slab_of(60);
+        assert_eq!([50, 40, 33].map(&mut slab_of), [first; 3]);
+        let short = slab_of(25);
+        assert_ne!(short, first, "it would take more than twice its length");
+        let many = (0..FEW_SLABS).map(|_| slab_of(UNITS_MAX)).last();
+        assert!(many > Some(FEW_SLABS as u32));
+        assert!(![first, short].contains(&slab_of(50)), "many slabs: each length has its own");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! first: with one thread, malloc serves it as it serves most programs.
 
 use super::holder::{Heap, Holder, Pooled};
+use super::parts::Parts;
 use super::phase::{Live, Phase, Share, Times};
 use super::plan::Plan;
 use crate::apparatus::objects::Objects;
@@ -146,7 +147,7 @@ struct Sums {
     times: Times,
     live: Live,
     seen: Seen,
-    accounted: Option<u64>,
+    accounted: Option<Parts>,
     error: Option<LabError>,
 }
 
@@ -164,7 +165,7 @@ impl<A: Holder> Crew<'_, A> {
         self.gate.wait();
         if thread == 0 {
             self.sum(Seen::now(), |sums, seen| sums.seen = seen);
-            self.sum(Ok(self.holder.accounted_bytes()), |sums, bytes| sums.accounted = bytes);
+            self.sum(Ok(self.holder.accounted()), |sums, parts| sums.accounted = parts);
         }
         self.gate.wait();
         self.sum(share.verify(self.holder, self.objects), |sums, live| {
@@ -207,8 +208,9 @@ impl<A: Holder> Crew<'_, A> {
             .set("resident_bytes", resident)
             .set("payload_bytes", sums.live.bytes)
             .set("overhead_all_in", resident as f64 / sums.live.bytes as f64 - 1.0)
-            .set("accounted_bytes", sums.accounted)
+            .set("accounted_bytes", sums.accounted.map(|parts| parts.accounted()))
             .set("page_table_bytes", sums.seen.tables.saturating_sub(self.baseline.tables));
+        sums.accounted.iter().for_each(|parts| parts.set(&mut row));
         Ok(row)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a holder adds nothing of its own: one call of it is one call of what is measured.
 
+use super::parts::Parts;
 use super::plan::{Plan, ZSMALLOC};
 use crate::apparatus::objects::Objects;
 use crate::ground::LabError;
@@ -21,7 +22,7 @@ pub(super) trait Holder: Sync {
     /// those whose time counts.
     fn compact(&self, thread: usize, plan: &Plan, objects: &Objects) -> Result<bool, LabError>;
     /// Bytes held by its own count.
-    fn accounted_bytes(&self) -> Option<u64>;
+    fn accounted(&self) -> Option<Parts>;
     /// Recounts, where it can.
     fn check(&self, objects: u64) -> Result<(), LabError>;
 }
@@ -58,7 +59,7 @@ impl Holder for Heap {
         Ok(false)
     }
 
-    fn accounted_bytes(&self) -> Option<u64> {
+    fn accounted(&self) -> Option<Parts> {
         None
     }
 
@@ -106,13 +107,8 @@ impl Holder for Pooled {
         Ok(thread == 0)
     }
 
-    fn accounted_bytes(&self) -> Option<u64> {
-        let (stats, memory) = (self.0.stats(), self.0.memory());
-        let metadata = memory.frame_table_bytes()
-            + memory.cell_table_bytes()
-            + memory.descriptor_bytes()
-            + stats.class_bytes;
-        Some(stats.object_bytes_resident + memory.free_bytes_held() + metadata)
+    fn accounted(&self) -> Option<Parts> {
+        Some(Parts::of(&self.0))
     }
 
     fn check(&self, objects: u64) -> Result<(), LabError> {

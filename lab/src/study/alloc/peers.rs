@@ -16,7 +16,8 @@ use std::time::Duration;
 /// What the note below the table says about the others.
 pub(super) const CONDITIONS: &str = "Others: compact is 2 s of rest, 256 allocations and frees \
      by each thread, and malloc_trim, mi_collect or arena.purge; jemalloc runs with \
-     background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0, the rest with their defaults.";
+     background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0, the rest with their defaults. \
+     Page tables are in a column of their own, not in resident MiB.";
 const JEMALLOC_SETTINGS: &str = "background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
 /// How the names of settings begin that would make a measurement this machine's own.
 const FOREIGN_SETTINGS: [&str; 4] = ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_"];

@@ -243,6 +243,7 @@ impl<H> Share<H> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::parts::Parts;
     use super::*;
     use crate::pages::Corpus;
     use std::sync::Mutex;
@@ -273,7 +274,7 @@ mod tests {
         fn compact(&self, _: usize, _: &Plan, _: &Objects) -> Result<bool, LabError> {
             Ok(true)
         }
-        fn accounted_bytes(&self) -> Option<u64> {
+        fn accounted(&self) -> Option<Parts> {
             None
         }
         fn check(&self, _objects: u64) -> Result<(), LabError> {
