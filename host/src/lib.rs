@@ -61,7 +61,7 @@ pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, Ra
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
 pub use machine::{
-    PAGE_SIZE, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
+    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
     prefetch_bytes, smaps, thread,
 };
 #[cfg(not(any(loom, miri)))]

@@ -31,6 +31,7 @@ mod peer;
     expect(unsafe_code, reason = "an instruction that reads nothing")
 )]
 mod prefetch;
+mod pressure;
 pub mod smaps;
 #[expect(unsafe_code, reason = "sets of signals, filled by the C library")]
 pub mod thread;
@@ -45,3 +46,4 @@ pub(crate) use limits::max_map_count;
 pub use page::PAGE_SIZE;
 pub use peer::peer_process;
 pub use prefetch::{prefetch, prefetch_bytes};
+pub use pressure::Pressure;

@@ -45,6 +45,15 @@ pub(crate) fn headroom() -> Option<u64> {
     groups.lines().filter_map(group).filter_map(|(files, path)| tightest(&files, path)).min()
 }
 
+/// Directories of this process's control group of version 2 and of those above it, its own first;
+/// none that is not there.
+pub(crate) fn own_directories() -> Vec<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().filter_map(group).find(|(files, _)| *files == V2);
+    let all = own.map(|(files, path)| ancestry(Path::new(files.mount), path)).unwrap_or_default();
+    all.into_iter().rev().filter(|directory| directory.is_dir()).collect()
+}
+
 /// The group that a line of `/proc/self/cgroup` names, if that group can limit memory.
 fn group(line: &str) -> Option<(Files, &str)> {
     let (_number, rest) = line.split_once(':')?;

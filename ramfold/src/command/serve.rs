@@ -19,6 +19,7 @@ mod episodes;
 mod log;
 mod notice;
 mod page_types;
+mod relief;
 mod tree;
 mod watch;
 
@@ -42,10 +43,11 @@ use zsmalloc::{Memory, MemoryConfig};
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
-use answers::Answers;
+use answers::{Answers, Seen};
 use doors::Doors;
 use ending::Ending;
 use log::{Log, Voice};
+use relief::Relief;
 use watch::Watch;
 
 /// A limit above this share of the available memory gets a warning. The kernel kills a process that
@@ -72,7 +74,7 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
 
 fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     let ending = Ending::watch(log)?;
-    let watch = Watch::start(log)?;
+    let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let limit = memory_limit(args.memory_limit)?;
     let doors = Doors::choose(args, log)?;
     let devices = Arc::new(devices(args, limit, log)?);
@@ -84,7 +86,8 @@ fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let mount = |directory| tree::mount(directory, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
-    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), watch.board());
+    let seen = Seen { board: watch.board(), relieved: watch.relieved() };
+    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
     let control = control.map(Arc::new);

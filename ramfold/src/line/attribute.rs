@@ -253,6 +253,7 @@ mod tests {
             let value = match attribute {
                 Attribute::Disksize => "1M",
                 Attribute::Reset | Attribute::WritebackBatchSize => "1",
+                Attribute::PagesPerPoolPage => "8",
                 Attribute::CompAlgorithm => "zstd",
                 Attribute::RecompAlgorithm | Attribute::AlgorithmParams => "algo=zstd",
                 Attribute::Recompress | Attribute::Writeback => "type=huge",
@@ -276,6 +277,7 @@ mod tests {
             ("disksize", "9T", "at most 8T"),
             ("writeback_limit", "99999999999999999999", "too large for a number of 4 KiB"),
             ("writeback_batch_size", "4294967296", "from 1 to 4294967295"),
+            ("pages_per_pool_page", "5", "1, 2, 4, 8 or 16"),
             ("idle", "99999999999999999999", "too large"),
             ("disksize", "0", "too small"),
             ("comp_algorithm", "best", "lz4"),

@@ -12,7 +12,7 @@ use crate::rig::{
     PAGE_SIZE, Scratch, Server, Stopped, from_env, needs, noise, ramfold, real_files, succeed,
 };
 
-const STAT_FIELDS: [&str; 21] = [
+const STAT_FIELDS: [&str; 22] = [
     "chain_order",
     "disksize",
     "initstate",
@@ -23,6 +23,7 @@ const STAT_FIELDS: [&str; 21] = [
     "mem_used_max",
     "same_pages",
     "pages_compacted",
+    "compaction_yields",
     "huge_pages",
     "huge_pages_since",
     "object_bytes_resident",

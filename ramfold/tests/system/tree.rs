@@ -20,7 +20,7 @@ const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 
-const READ_WRITE: [&str; 8] = [
+const READ_WRITE: [&str; 9] = [
     "disksize",
     "comp_algorithm",
     "recomp_algorithm",
@@ -29,6 +29,7 @@ const READ_WRITE: [&str; 8] = [
     "writeback_limit_enable",
     "writeback_batch_size",
     "compressed_writeback",
+    "pages_per_pool_page",
 ];
 const READ_ONLY: [&str; 5] = ["initstate", "io_stat", "mm_stat", "bd_stat", "debug_stat"];
 const WRITE_ONLY: [&str; 8] = [

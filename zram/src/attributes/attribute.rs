@@ -1,6 +1,7 @@
 //! The attributes of a device: their names, and whether they can be read and written.
 //!
-//! Invariant: the names, their modes and their meanings are the kernel's. A mode holds for every
+//! Invariant: the names, their modes and their meanings are the kernel's. One is that of study S1,
+//! which no kernel has: `pages_per_pool_page`. A mode holds for every
 //! user, including the superuser.
 
 use std::fmt;
@@ -76,6 +77,8 @@ attributes! {
     WritebackBatchSize = "writeback_batch_size", READ_WRITE;
     /// Whether pages go to the backing device in compressed form.
     CompressedWriteback = "compressed_writeback", READ_WRITE;
+    /// Frames of a zspage at most.
+    PagesPerPoolPage = "pages_per_pool_page", READ_WRITE;
     /// Compresses pages with another algorithm.
     Recompress = "recompress", WRITE_ONLY;
     /// Requests that failed, and pages discarded.

@@ -33,6 +33,7 @@ impl Attribute {
             A::WritebackLimitEnable => values::enabled(text).map(drop),
             A::WritebackBatchSize => values::batch(text).map(drop),
             A::CompressedWriteback => values::yes_or_no(text).map(drop),
+            A::PagesPerPoolPage => values::chain_order(text).map(drop),
             // Any text compacts, as in the kernel. A path is judged by opening it.
             A::Compact | A::BackingDev => Ok(()),
             A::Initstate | A::IoStat | A::MmStat | A::BdStat | A::DebugStat => values::read_only(),

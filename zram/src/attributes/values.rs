@@ -11,6 +11,9 @@ use super::number::{NumberError, decimal, size, truth};
 /// The most bytes of a value.
 const VALUE_MAX: usize = PAGE_SIZE;
 
+/// Frames of the longest zspage.
+const FRAMES_MAX: u64 = 16;
+
 /// The error for writing to an attribute that shows figures.
 pub(crate) fn read_only() -> Result<(), AttributeError> {
     Err(AttributeError::new(Errno::Access, "it can only be read"))
@@ -86,6 +89,13 @@ pub(crate) fn batch(text: &str) -> Result<u32, AttributeError> {
     let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
     let blocks = blocks.filter(|&blocks| blocks > 0);
     blocks.ok_or_else(|| refused(text, "a number of blocks from 1 to 4294967295"))
+}
+
+/// The chain order of zspages with at most so many frames.
+pub(crate) fn chain_order(text: &str) -> Result<u32, AttributeError> {
+    let frames = decimal(text).ok().filter(|&frames| frames <= FRAMES_MAX);
+    let order = frames.and_then(u64::checked_ilog2).filter(|&order| Some(1 << order) == frames);
+    order.ok_or_else(|| refused(text, "a number of frames: 1, 2, 4, 8 or 16"))
 }
 
 /// The error for a value. `right` says what would be valid.

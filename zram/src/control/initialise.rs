@@ -82,7 +82,7 @@ pub(super) fn config(
         compressed_writeback: settings.compressed_writeback,
         track_ages: defaults.notes_ages(),
         read_only: defaults.read_only,
-        chain_order: defaults.chain_order,
+        chain_order: settings.chain_order,
         rule: defaults.rule,
         mem_limit: settings.mem_limit,
         #[cfg(feature = "study")]

@@ -6,10 +6,11 @@
 //!   backing device              x                       x
 //!   mem_limit                   x
 //!   compressed_writeback                                x
+//!   pages_per_pool_page                                 x
 //!   writeback_limit, its enable, batch size
 //! ```
 //!
-//! The right column and the effect of a reset are those of the kernel's code.
+//! The right column and the effect of a reset are those of the kernel's code, or of study S1's.
 //!
 //! Invariant: the primary priority always has an algorithm. `ready` is its codec, and goes as soon
 //! as the algorithm or its parameters are set. Settings change only under the lock of their device.
@@ -55,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) writeback_limit_enable: bool,
     pub(crate) writeback_batch_size: u32,
     pub(crate) compressed_writeback: bool,
+    pub(crate) chain_order: u32,
 }
 
 impl Settings {
@@ -70,6 +72,7 @@ impl Settings {
             writeback_limit_enable: false,
             writeback_batch_size: BATCH_DEFAULT,
             compressed_writeback: false,
+            chain_order: defaults.chain_order,
         };
         settings.reset(defaults);
         settings

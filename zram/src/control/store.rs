@@ -17,7 +17,8 @@ use super::settings::{Backing, PRIMARY};
 use super::{initialise, work};
 use crate::attributes::algorithms::{Request, algorithm, recompression};
 use crate::attributes::values::{
-    batch, blocks, contents, enabled, limit_of, read_only, reset_number, yes_or_no, zero,
+    batch, blocks, chain_order, contents, enabled, limit_of, read_only, reset_number, yes_or_no,
+    zero,
 };
 use crate::attributes::{Attribute, AttributeError, Errno};
 use crate::device::Zram;
@@ -51,6 +52,7 @@ pub(crate) fn store(
         A::WritebackLimitEnable => writeback_limit_enable(device, text),
         A::WritebackBatchSize => writeback_batch_size(device, text),
         A::CompressedWriteback => compressed_writeback(device, text),
+        A::PagesPerPoolPage => pages_per_pool_page(device, text),
         A::BackingDev => Ok(()),
         A::Initstate | A::IoStat | A::MmStat | A::BdStat | A::DebugStat => read_only(),
     }
@@ -153,6 +155,16 @@ fn compressed_writeback(device: &Device, text: &str) -> Result<(), AttributeErro
     let _turn = device.turn()?;
     device.check_uninitialised()?;
     device.state_mut().settings.compressed_writeback = compressed;
+    Ok(())
+}
+
+/// Too late is EINVAL here, as in study S1; the kernel's attributes have EBUSY for that.
+fn pages_per_pool_page(device: &Device, text: &str) -> Result<(), AttributeError> {
+    let chain_order = chain_order(text)?;
+    let _turn = device.turn()?;
+    let late = |error: AttributeError| AttributeError::invalid(error.to_string());
+    device.check_uninitialised().map_err(late)?;
+    device.state_mut().settings.chain_order = chain_order;
     Ok(())
 }
 

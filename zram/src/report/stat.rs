@@ -79,6 +79,9 @@ pub struct ZramStat {
     pub same_pages: u64,
     /// Frames freed by compaction.
     pub pages_compacted: u64,
+    /// Times that compaction gave the lock of a size class up early, because a thread waited for
+    /// it.
+    pub compaction_yields: u64,
     /// Pages stored uncompressed.
     pub huge_pages: u64,
     /// Pages ever stored uncompressed.
@@ -189,6 +192,7 @@ impl Zram {
             mem_used_max: stats.mem_used_max,
             same_pages: tally.counts[kind::SAME],
             pages_compacted: stats.pages_compacted,
+            compaction_yields: stats.compaction_yields,
             huge_pages: tally.counts[kind::HUGE],
             huge_pages_since: self.counters.huge_since(),
             // Frames of pending objects are still touched.

@@ -25,6 +25,7 @@ fn modes_are_the_kernels_and_hold_for_everybody() {
         ("writeback_limit_enable", 0o644),
         ("writeback_batch_size", 0o644),
         ("compressed_writeback", 0o644),
+        ("pages_per_pool_page", 0o644),
         ("recompress", 0o200),
         ("io_stat", 0o444),
         ("mm_stat", 0o444),
@@ -126,12 +127,14 @@ fn reset_keeps_the_settings_of_write_back() {
     device.write("writeback_limit_enable", "1");
     device.write("writeback_batch_size", "3");
     device.write("compressed_writeback", "1");
+    device.write("pages_per_pool_page", "2");
     device.write("disksize", "1M");
     device.write("reset", "1");
     assert_eq!(device.read("writeback_limit"), "7\n");
     assert_eq!(device.read("writeback_limit_enable"), "1\n");
     assert_eq!(device.read("writeback_batch_size"), "3\n");
     assert_eq!(device.read("compressed_writeback"), "1\n");
+    assert_eq!(device.read("pages_per_pool_page"), "2\n", "so does study S1");
 }
 
 #[test]

@@ -141,6 +141,26 @@ fn compressed_writeback_is_fixed_with_the_size() {
     device.refuses("compressed_writeback", "1", Errno::Busy);
 }
 
+/// Two devices of one memory have zspages of different lengths, and the statistics say so.
+#[test]
+fn pages_per_pool_page_is_a_devices_own_and_fixed_with_the_size() {
+    let (short, long) = (fresh(), fresh());
+    assert_eq!(short.read("pages_per_pool_page"), "8\n");
+    for text in ["", "0", "3", "32", "-1", "x", "18446744073709551615"] {
+        short.refuses("pages_per_pool_page", text, Errno::Invalid);
+    }
+    for (device, pages, order) in [(&short, "4\n", 2), (&long, "+16", 4)] {
+        device.write("pages_per_pool_page", pages);
+        device.write("disksize", "1M");
+        let disk = device.disk().expect("it has a size");
+        assert_eq!(disk.stat().chain_order, order);
+        let longest = disk.classes().rows.iter().map(|row| row.pages_per_zspage).max();
+        assert_eq!(longest, Some(1 << order), "{pages:?}");
+        let line = device.refuses("pages_per_pool_page", "8", Errno::Invalid);
+        assert!(line.contains("reset"), "{line}");
+    }
+}
+
 /// If only the text is wrong, every device refuses it. A text that a device takes is not wrong.
 #[test]
 fn a_text_is_judged_as_devices_do() {

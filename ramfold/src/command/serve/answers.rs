@@ -26,6 +26,7 @@ use zsmalloc::ClassTable;
 
 use super::document;
 use super::page_types;
+use super::relief::Relieved;
 use super::watch::Board;
 use crate::line::attribute::Change;
 
@@ -37,7 +38,13 @@ pub(crate) struct Answers {
     devices: Arc<Devices>,
     server: Option<Arc<Server>>,
     tree: Option<Arc<Fuse>>,
-    board: Board,
+    seen: Seen,
+}
+
+/// What the thread that watches has to say.
+pub(crate) struct Seen {
+    pub(crate) board: Board,
+    pub(crate) relieved: Relieved,
 }
 
 impl Answers {
@@ -45,9 +52,9 @@ impl Answers {
         devices: Arc<Devices>,
         server: Option<Arc<Server>>,
         tree: Option<Arc<Fuse>>,
-        board: Board,
+        seen: Seen,
     ) -> Answers {
-        Answers { devices, server, tree, board }
+        Answers { devices, server, tree, seen }
     }
 
     pub(crate) fn answer(&self, request: Request) -> Response {
@@ -86,10 +93,11 @@ impl Answers {
             "pid": std::process::id(),
             "connections": server.map_or(0, connections),
             "uris": uris,
-            "notices": if served { self.board.lines() } else { Vec::new() },
+            "notices": if served { self.seen.board.lines() } else { Vec::new() },
         });
-        // This is of the whole process, so it is beside every device's figures.
+        // These are of the whole process, so they are beside every device's figures.
         answer["anonymous_bytes"] = json!(host::smaps::anonymous_bytes().ok());
+        answer["pressure"] = self.seen.relieved.value();
         answer
     }
 
@@ -159,7 +167,8 @@ mod tests {
         let mut config = ServerConfig::new("test");
         config.tcp.push("127.0.0.1:0".into());
         let server = Arc::new(Server::start_devices(Arc::clone(&devices), config).unwrap());
-        Answers::new(devices, Some(server), None, Board::new())
+        let seen = Seen { board: Board::new(), relieved: Relieved::new() };
+        Answers::new(devices, Some(server), None, seen)
     }
 
     impl Answers {
@@ -187,6 +196,7 @@ mod tests {
         let stat = accepted(&answers, Request::Stat);
         assert_eq!((&stat["same_pages"], &stat["disksize"]), (&2.into(), &DISK_BYTES.into()));
         assert_eq!(stat["server"]["pid"], std::process::id());
+        assert_eq!(stat["pressure"]["times"], 0, "{stat}");
         assert_eq!(stat["server"]["uris"].as_array().map(Vec::len), Some(1), "{stat}");
         let check = accepted(&answers, Request::Check);
         assert_eq!((&check["pages_stored"], &check["moved"]), (&2.into(), &false.into()));

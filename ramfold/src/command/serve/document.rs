@@ -22,6 +22,7 @@ pub(crate) fn stat(stat: &ZramStat) -> Value {
         "mem_used_max": stat.mem_used_max,
         "same_pages": stat.same_pages,
         "pages_compacted": stat.pages_compacted,
+        "compaction_yields": stat.compaction_yields,
         "huge_pages": stat.huge_pages,
         "huge_pages_since": stat.huge_pages_since,
         "object_bytes_resident": stat.object_bytes_resident,
@@ -98,7 +99,7 @@ fn memory_target(device: &Device) -> Value {
 }
 
 /// Attributes that are shown as the kernel prints them, except that numbers are JSON numbers.
-const SETTINGS: [Attribute; 7] = [
+const SETTINGS: [Attribute; 8] = [
     Attribute::CompAlgorithm,
     Attribute::RecompAlgorithm,
     Attribute::BackingDev,
@@ -106,6 +107,7 @@ const SETTINGS: [Attribute; 7] = [
     Attribute::WritebackLimitEnable,
     Attribute::WritebackBatchSize,
     Attribute::CompressedWriteback,
+    Attribute::PagesPerPoolPage,
 ];
 
 /// An object of the numbers in a line, under these names.

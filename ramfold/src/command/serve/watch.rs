@@ -3,6 +3,7 @@
 //! ```text
 //!   connections -- events, as they happen --> one thread --> episodes --> log
 //!   devices     -- counters, once a second --'       '-------> board --> ramfold stat
+//!   the system  -- pressure, once a second --> `relief`
 //! ```
 //!
 //! A request only counts its failure. This thread looks at the counts and writes. An event that
@@ -26,7 +27,9 @@ use zram::{Attribute, Device, Devices, TroubleStat, Zram};
 use super::episodes::Episodes;
 use super::log::Log;
 use super::notice::{Notice, Place, Subject};
+use super::relief::{Relief, Relieved};
 use crate::line::Failure;
+use crate::line::size::human;
 
 /// The time between two looks at the devices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -57,6 +60,7 @@ impl Board {
 pub(super) struct Watch {
     inputs: SyncSender<Input>,
     board: Board,
+    relieved: Relieved,
 }
 
 enum Input {
@@ -66,19 +70,21 @@ enum Input {
 
 impl Watch {
     /// Starts to watch events. Devices are watched after `devices` was called.
-    pub(super) fn start(log: &Log) -> Result<Watch, Failure> {
+    pub(super) fn start(log: &Log, relief: Relief) -> Result<Watch, Failure> {
         let (inputs, received) = sync_channel(EVENTS_MAX);
-        let board = Board::new();
+        let (board, relieved) = (Board::new(), relief.relieved());
+        relief.objection().into_iter().for_each(|line| log.mention(line));
         let mut watcher = Watcher {
             log: log.clone(),
             board: board.clone(),
             episodes: Episodes::default(),
             devices: None,
             before: BTreeMap::new(),
+            relief,
         };
         let spawned = host::thread::spawn("watch", move || watcher.run(&received));
         spawned.map_err(|error| Failure::about("cannot start a thread", error))?;
-        Ok(Watch { inputs, board })
+        Ok(Watch { inputs, board, relieved })
     }
 
     /// An observer that never waits.
@@ -95,6 +101,11 @@ impl Watch {
         let _ = self.inputs.send(devices);
     }
 
+    /// What was done when memory was short.
+    pub(super) fn relieved(&self) -> Relieved {
+        self.relieved.clone()
+    }
+
     /// The board with what is the matter.
     pub(super) fn board(&self) -> Board {
         self.board.clone()
@@ -108,6 +119,7 @@ struct Watcher {
     devices: Option<(Arc<Devices>, String)>,
     /// What had gone wrong until the last look, by the device's number.
     before: BTreeMap<u32, TroubleStat>,
+    relief: Relief,
 }
 
 impl Watcher {
@@ -165,7 +177,13 @@ impl Watcher {
 
     fn look(&mut self) {
         let (devices, target) = match &self.devices {
-            Some((devices, target)) => (devices.list(), target.clone()),
+            Some((devices, target)) => {
+                if let Some(bytes) = self.relief.look(devices.memory()) {
+                    let bytes = human(bytes);
+                    self.log.detail(|| format!("memory is short: compaction returned {bytes}"));
+                }
+                (devices.list(), target.clone())
+            }
             None => return,
         };
         let alone = devices.len() == 1;
