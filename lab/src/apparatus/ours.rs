@@ -141,6 +141,8 @@ pub(crate) struct Shape {
     pub(crate) slots: usize,
     /// Whether compaction evacuates sparse pageblocks.
     pub(crate) evacuation: bool,
+    /// The locks of its pool.
+    pub(crate) design: LockDesign,
 }
 
 impl Shape {
@@ -171,6 +173,7 @@ fn disk_in(
         chain_order: shape.chain_order,
         rule: shape.rule,
         recompression: [recompress.cloned(), None, None],
+        study: shape.design.into(),
         ..ZramConfig::new("lab", shape.bytes())
     };
     Zram::new(memory, config).map_err(LabError::store(NAME))

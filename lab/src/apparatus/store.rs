@@ -93,6 +93,7 @@ impl Store for Ours {
             .set("mem_used_total", stat.mem_used_total)
             .set("mem_used_max", stat.mem_used_max)
             .set("pages_compacted", stat.pages_compacted)
+            .set("compaction_yields", stat.compaction_yields)
             .set("object_bytes_resident", stat.object_bytes_resident)
             .set("same_pages", stat.same_pages)
             .set("huge_pages", stat.huge_pages)

@@ -161,6 +161,7 @@ mod tests {
         assert_eq!(percentile(&samples, 50), Some(100));
         assert_eq!(percentile(&samples, 99), Some(198));
         assert_eq!(percentile(&[7], 99), Some(7));
+        assert_eq!(percentile(&[1, 2, 3], 50), Some(2), "half of three are two");
         assert_eq!(percentile(&[], 50), None);
     }
 

@@ -380,8 +380,9 @@ mod tests {
         let place = Place { wants: vec![("mib", "64".into())], field: "drop" };
         let row = r#"{"free":"entries","mib":64,"drop_ms":0.4277,"back_ms":506.3}"#;
         let other = r#"{"free":"slots","mib":64,"drop_ms":1,"back_ms":1}"#;
+        let larger = r#"{"free":"entries","mib":128,"drop_ms":1,"back_ms":1}"#;
         let cell = |rows: &[&str]| COLUMN.cell(&part(rows), &place);
-        assert_eq!(cell(&[row, other]).unwrap().as_deref(), Some("0.428 / 506"));
+        assert_eq!(cell(&[larger, row, other]).unwrap().as_deref(), Some("0.428 / 506"));
         assert_eq!(cell(&[other]).unwrap(), None);
         assert!(cell(&[row, row]).is_err(), "two rows");
     }

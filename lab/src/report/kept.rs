@@ -88,7 +88,8 @@ impl Record {
 /// Earlier records of study `locks` say of each row whether a model gave it. Such rows are left
 /// out, and the others lose the field, so that they are the same cases as in later records. Frees
 /// were all done at once then, and their mix was `free`; now `free` lags. Records that do not say
-/// how many shards there were, or those of `teardown` which lock design, are of the default.
+/// how many shards there were, or those of `teardown` and `compact` which lock design, are of the
+/// default.
 fn rows(json: &Value) -> Option<Vec<Row>> {
     let all = json.as_array()?;
     let lags = all.iter().any(|row| row["mix"] == AT_ONCE);
@@ -98,6 +99,9 @@ fn rows(json: &Value) -> Option<Vec<Row>> {
         row.as_object_mut()?.shift_remove("simulated");
         if !lags && row["mix"] == "free" {
             row["mix"] = AT_ONCE.into();
+        }
+        if row["compact_ms"].is_number() && row["store"] == "zram" && row["design"].is_null() {
+            row["design"] = "class".into();
         }
         let is_ours = row["backend"] == "zram" || row["backend"] == "zswap";
         if row["teardown_ms"].is_number() && is_ours && row["design"].is_null() {
@@ -218,6 +222,11 @@ mod tests {
         let teardown = record("d", "a", &rows.each_ref().map(String::as_str));
         assert!(teardown.rows[0].is("design", "class") && teardown.rows[0].is("shards", "spread"));
         assert!(teardown.rows[1].get("design").is_null(), "the kernel's is no design of ours");
+        let rows = ["zram", "kernel-zram"].map(|store| {
+            format!("{{\"store\":\"{store}\",\"compact_ms\":1,\"compact_ms_min\":1}}")
+        });
+        let compact = record("d", "a", &rows.each_ref().map(String::as_str));
+        assert!(compact.rows[0].is("design", "class") && compact.rows[1].get("design").is_null());
     }
 
     #[test]

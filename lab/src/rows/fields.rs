@@ -221,6 +221,7 @@ mod tests {
         assert!(with("store", serde_json::json!([1])).is_err(), "a key is one value");
         let mut other = Row::default();
         other.set("runs", 1).set("store", "b");
+        other.set("ns", 1).set("ns_min", 1).set("ns_max", 1).set("x", 1);
         assert!(check(&FIELDS, &[other], &[]).is_err(), "another order");
     }
 }

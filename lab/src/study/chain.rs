@@ -24,6 +24,7 @@ use codec::Codec;
 use fields::FIELDS;
 use plan::{Fill, Plan};
 use zsmalloc::Rule;
+use zsmalloc::study::LockDesign;
 
 mod fields;
 mod plan;
@@ -129,6 +130,7 @@ impl Bench<'_> {
                         rule,
                         slots: plan.slots(),
                         evacuation: true,
+                        design: LockDesign::default(),
                     };
                     let mut row = self.key(ours::NAME, algorithm, plan, run);
                     trial::ours(&shape, plan, self.corpus, &mut row)?;

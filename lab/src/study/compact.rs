@@ -16,13 +16,15 @@
 //! time. `used_over` is resident object bytes over compressed bytes, less one; all frames of the
 //! kernel's zspages are resident. `held_over` is the same with free frames that are still resident,
 //! when the memory is back: the arena's resident bytes.
+//! `compaction_yields` counts how often a compaction gave the lock of a class up early, because a
+//! thread slept until it did (study S4).
 //! The pages left are the same for every store of a run, and a write puts a page drawn from them
 //! into one of them: their number never changes, their compressed bytes hardly.
 //!
 //! Rows are medians over the runs, with minimum and maximum.
 
 use crate::apparatus::ours;
-use crate::apparatus::store::{Kernel, Ours};
+use crate::apparatus::store::{self, Kernel};
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;
 use crate::kernel::{self, KernelZram};
@@ -33,6 +35,7 @@ use codec::Codec;
 use plan::Plan;
 use std::time::Duration;
 use zsmalloc::Rule;
+use zsmalloc::study::LockDesign;
 
 mod busy;
 mod plan;
@@ -64,6 +67,9 @@ struct Options {
     /// Whether compaction evacuates sparse pageblocks: on, off; ours only
     #[arg(long, value_name = "WHETHER[,WHETHER]", value_delimiter = ',', default_value = "on")]
     evacuation: Vec<Switch>,
+    /// Locks of our disk's pool: hierarchical, pool, class
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "class")]
+    design: Vec<LockDesign>,
     /// Chain order of our disk
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
@@ -119,10 +125,24 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 
 impl Options {
     /// What is measured of ours.
-    fn ours(&self) -> impl Iterator<Item = (&u32, &Switch)> {
-        let each = |threads| self.evacuation.iter().map(move |evacuation| (threads, evacuation));
-        self.busy.iter().flat_map(each)
+    fn ours(&self) -> impl Iterator<Item = Ours> {
+        let mut all = Vec::new();
+        for &design in &self.design {
+            for &threads in &self.busy {
+                let with = |&evacuation: &Switch| Ours { design, threads, evacuation };
+                all.extend(self.evacuation.iter().map(with));
+            }
+        }
+        all.into_iter()
     }
+}
+
+/// One of the things that are measured of ours.
+#[derive(Clone, Copy)]
+struct Ours {
+    design: LockDesign,
+    threads: u32,
+    evacuation: Switch,
 }
 
 struct Bench<'a> {
@@ -141,37 +161,34 @@ impl Bench<'_> {
         notes: &mut Vec<String>,
     ) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
-        for (&threads, &evacuation) in self.options.ours() {
-            let mut row = self.key(ours::NAME, plan, threads, run);
-            row.set("chain_order", self.options.chain_order).set("evacuation", evacuation.name());
-            self.ours(plan, threads, evacuation == Switch::On, &mut row)?;
+        for ours in self.options.ours() {
+            let mut row = self.key(ours::NAME, plan, ours.threads, run);
+            row.set("chain_order", self.options.chain_order)
+                .set("evacuation", ours.evacuation.name())
+                .set("design", ours.design.name());
+            self.ours(plan, ours, &mut row)?;
             rows.push(row);
         }
         rows.extend(self.kernel(plan, run, notes)?);
         Ok(rows)
     }
 
-    fn ours(
-        &self,
-        plan: &Plan,
-        threads: u32,
-        evacuation: bool,
-        row: &mut Row,
-    ) -> Result<(), LabError> {
+    fn ours(&self, plan: &Plan, ours: Ours, row: &mut Row) -> Result<(), LabError> {
         let shape = ours::Shape {
             algorithm: self.options.algorithm.clone(),
             chain_order: self.options.chain_order,
             rule: Rule::LeastWaste,
             slots: plan.pages,
-            evacuation,
+            evacuation: ours.evacuation == Switch::On,
+            design: ours.design,
         };
         // Its worker compacts what was at rest for half a second: not between discards and clock.
-        let mut store = Ours::new(ours::disk(&shape)?);
-        if threads == 0 {
+        let mut store = store::Ours::new(ours::disk(&shape)?);
+        if ours.threads == 0 {
             round::alone(&mut store, plan, self.corpus, row)?;
         } else {
             let without = if self.quick { QUICK_WITHOUT } else { WITHOUT };
-            let load = busy::Load { threads, pace: self.options.pace, without };
+            let load = busy::Load { threads: ours.threads, pace: self.options.pace, without };
             round::beside(&mut store, plan, self.corpus, load, row)?;
         }
         store.disk.check().map_err(LabError::store("check")).map(drop)
@@ -212,11 +229,15 @@ impl Bench<'_> {
 
 /// Says how ours compares with the kernel's, and a busy pool with one left alone.
 fn compare(rows: &[Row], notes: &mut Vec<String>) {
+    const ALIKE: [&str; 2] = ["evacuation", "design"];
     for row in rows.iter().filter(|row| row.is("store", ours::NAME)) {
         let (percent, threads) = (row.get("discard"), row.get("busy"));
         let alike = |other: &Row| {
-            other.is("store", kernel::NAME) || other.get("evacuation") == row.get("evacuation")
+            let alike = ALIKE.iter().all(|field| other.get(field) == row.get(field));
+            other.is("store", kernel::NAME) || alike
         };
+        let design = row.get("design").as_str().filter(|&design| design != "class");
+        let of_design = design.map(|design| format!(" ({design})")).unwrap_or_default();
         let same = |other: &&Row| other.get("discard") == percent && alike(other);
         let alone = |other: &&Row| other.number("busy") == Some(0.0) && same(other);
         let mut ratio = |what: String, field: &str, of: Option<f64>, to: Option<f64>| {
@@ -228,19 +249,34 @@ fn compare(rows: &[Row], notes: &mut Vec<String>) {
             let peer = rows.iter().filter(same).find(|other| other.is("store", kernel::NAME));
             for field in ["compact_ms_per_mib", "used_over", "freed_bytes"] {
                 let peer = peer.and_then(|peer| peer.number(field));
-                ratio(format!("zram / {}", kernel::NAME), field, row.number(field), peer);
+                ratio(
+                    format!("zram{of_design} / {}", kernel::NAME),
+                    field,
+                    row.number(field),
+                    peer,
+                );
             }
             continue;
         }
         let quiet = rows.iter().filter(alone).find(|other| other.is("store", ours::NAME));
         let quiet = quiet.and_then(|quiet| quiet.number("freed_bytes"));
-        ratio(format!("{threads} busy / 0 busy"), "freed_bytes", row.number("freed_bytes"), quiet);
+        ratio(
+            format!("{threads} busy / 0 busy{of_design}"),
+            "freed_bytes",
+            row.number("freed_bytes"),
+            quiet,
+        );
         let (with, without) = (row.number("compacting_op_us_p99"), row.number("op_us_p99"));
-        ratio(format!("{threads} busy, with / without compaction"), "op_us_p99", with, without);
+        ratio(
+            format!("{threads} busy, with / without compaction{of_design}"),
+            "op_us_p99",
+            with,
+            without,
+        );
     }
 }
 
-const FIELDS: [Field; 32] = [
+const FIELDS: [Field; 34] = [
     Field::key("store").shown("store", Format::Plain),
     Field::key("algorithm").shown("algorithm", Format::Plain),
     Field::key("corpus"),
@@ -250,6 +286,7 @@ const FIELDS: [Field; 32] = [
     Field::key("busy").shown("busy", Format::Plain),
     Field::key("pace"),
     Field::key("evacuation").shown("evacuation", Format::Plain),
+    Field::key("design").shown("design", Format::Plain),
     Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
     Field::measured("mem_used_before").shown("used before MiB", Format::Mib),
     Field::measured("mem_used_after").shown("after MiB", Format::Mib),
@@ -258,6 +295,7 @@ const FIELDS: [Field; 32] = [
     Field::measured("resident_after"),
     Field::measured("accounted_after"),
     Field::measured("pages_compacted"),
+    Field::measured("compaction_yields").shown("yields", Format::Plain),
     Field::measured("compact_ms").shown("ms", Format::Fixed(2)),
     Field::measured("compact_ms_per_mib").shown("ms/MiB freed", Format::Fixed(3)),
     Field::measured("returned_ms").shown("returned ms", Format::Fixed(2)),
@@ -284,6 +322,21 @@ mod tests {
         row.set("store", store).set("discard", 50).set("busy", busy);
         row.set("freed_bytes", freed).set("used_over", over);
         row
+    }
+
+    /// A design is compared with itself, and named where it is not the default.
+    #[test]
+    fn a_busy_pool_is_compared_with_a_quiet_one_of_its_design() {
+        let design = |busy, freed, design: &str| {
+            let mut row = row("zram", busy, freed, 0.1);
+            row.set("design", design);
+            row
+        };
+        let rows = [design(0, 50, "class"), design(0, 100, "pool"), design(2, 90, "pool")];
+        let mut notes = Vec::new();
+        compare(&rows, &mut notes);
+        let busy = "50 % discarded, 2 busy / 0 busy (pool) = 0.900 (freed_bytes)";
+        assert_eq!(notes, [busy]);
     }
 
     #[test]

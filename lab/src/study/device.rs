@@ -3,8 +3,13 @@
 //! ```text
 //!   client fio          fio --nbd--> ramfold serve, nbdkit memory (malloc, zstd); the kernel's
 //!                       zram through libaio; all filled with the corpus, interleaved rounds
+//!   with it lab         the same disks, random writes of the corpus's own pages, all read back
 //!   client in-process   read and write calls on a zram, beside the codec alone on the same pages
 //! ```
+//!
+//! Each of our disks has a peer of its algorithm: zstd beside nbdkit's zstd. `stored_bytes` is all
+//! anonymous memory of a server once it was filled, page tables apart. Nothing was freed until
+//! then, and no server has a call by which others have its heap trimmed.
 //!
 //! Rows are medians over the rounds, with minimum and maximum.
 
@@ -16,10 +21,14 @@ use bench::{Bench, Client, Options, Peer};
 use clap::{ArgMatches, Args, FromArgMatches};
 
 mod bench;
+mod client;
 mod fio;
 mod inside;
+mod pages;
 mod passes;
 mod served;
+mod target;
+mod workload;
 
 pub(super) const STUDY: Study = Study {
     name: "device",
@@ -49,7 +58,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let bench = Bench { options: &options, lab, pages, kernel };
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     if options.client.contains(&Client::InProcess) {
-        runs.extend(inside::run(&bench)?);
+        for algorithm in &options.algorithm {
+            runs.extend(inside::run(&bench, algorithm)?);
+        }
     }
     if options.client.contains(&Client::Fio) {
         fio::run(&bench, &mut runs, &mut notes)?;
@@ -66,18 +77,21 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 fn ratios(rows: &[Row], notes: &mut Vec<String>) {
     let ours = rows.iter().filter(|row| row.is("device", fio::RAMFOLD));
     for row in ours {
-        let same = |other: &&Row| other.get("rw") == row.get("rw") && other != &row;
+        let same =
+            |other: &&Row| other.get("rw") == row.get("rw") && !other.is("device", fio::RAMFOLD);
         let others = rows.iter().filter(same).filter(|other| !other.is("client", inside::CLIENT));
         for other in others {
             let Some((a, b)) = row.number("iops").zip(other.number("iops")) else { continue };
-            let text = |field| other.get(field).as_str().unwrap_or("").to_owned();
-            let (device, algorithm, rw) = (text("device"), text("algorithm"), text("rw"));
-            note(notes, format!("{rw}: ramfold / {device} {algorithm} = {:.2} (IOPS)", a / b));
+            let text = |row: &Row, field| row.get(field).as_str().unwrap_or("").to_owned();
+            let (device, rw) = (text(other, "device"), text(other, "rw"));
+            let (ours, theirs) = (text(row, "algorithm"), text(other, "algorithm"));
+            let ratio = a / b;
+            note(notes, format!("{rw}: ramfold {ours} / {device} {theirs} = {ratio:.2} (IOPS)"));
         }
     }
 }
 
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 19] = [
     Field::key("device").shown("device", Format::Plain),
     Field::key("client").shown("client", Format::Plain),
     Field::key("algorithm").shown("algorithm", Format::Plain),
@@ -91,6 +105,7 @@ const FIELDS: [Field; 18] = [
     Field::measured("lat_us_p50").shown("p50 us", Format::Fixed(1)),
     Field::measured("lat_us_p99").shown("p99 us", Format::Fixed(1)),
     Field::measured("stored_bytes").shown("stored MiB", Format::Mib),
+    Field::measured("page_table_bytes").shown("page tables MiB", Format::Mib),
     Field::measured("ns_per_page").shown("ns/page", Format::Fixed(0)),
     Field::measured("codec_ns_per_page").shown("codec ns/page", Format::Fixed(0)),
     Field::measured("ratio").shown("store/codec", Format::Fixed(3)),
@@ -118,12 +133,13 @@ mod tests {
             run("ramfold", "lz4", 120.0),
             run("nbdkit", "zstd", 24.0),
             run("ramfold", "lz4", 90.0),
+            run("kernel-zram", "lz4", f64::NAN),
             run("nbdkit", "zstd", 25.0),
         ];
         let rows = fields::medians(&FIELDS, &runs);
         let mut notes = Vec::new();
         ratios(&rows, &mut notes);
-        assert_eq!(notes, ["randread: ramfold / nbdkit zstd = 4.17 (IOPS)"]);
+        assert_eq!(notes, ["randread: ramfold lz4 / nbdkit zstd = 4.17 (IOPS)"]);
         assert_eq!(rows[0].number("iops_max"), Some(120.0));
     }
 }

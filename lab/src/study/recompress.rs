@@ -19,6 +19,7 @@ use codec::Codec;
 use std::time::Instant;
 use zram::{Idle, Recompress, RecompressKind, Zram};
 use zsmalloc::Rule;
+use zsmalloc::study::LockDesign;
 
 pub(super) const STUDY: Study = Study {
     name: "recompress",
@@ -90,6 +91,7 @@ fn trial(
         rule: Rule::LeastWaste,
         slots: corpus.pages(),
         evacuation: true,
+        design: LockDesign::default(),
     };
     let disk = ours::recompressing(&shape, to)?;
     (0..corpus.pages()).try_for_each(|slot| ours::write(&disk, slot, corpus.page(slot)))?;

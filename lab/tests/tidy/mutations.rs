@@ -10,9 +10,10 @@
 use crate::tree::{Document, Finding, Source};
 
 /// The crates that have rows, and how many at least.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "host", "zsmalloc", "zram", "zswap", "region", "inside", "serve", "disk", "codec", "buddy",
     "capi",
+    "lab",
 ];
 const ROWS_MIN: usize = 7;
 
@@ -50,9 +51,11 @@ fn defect(row: &Row<'_>, sources: &[Source]) -> Option<String> {
     if old == new {
         return Some(format!("{old:?} is not changed"));
     }
-    // The package in `ramfold` is `ramfold-cli`.
-    let folder = source.crate_name();
-    let package = format!("-p ramfold-{} ", if folder == "ramfold" { "cli" } else { folder });
+    let package = match source.crate_name() {
+        "ramfold" => "-p ramfold-cli ".to_owned(),
+        "lab" => "-p lab ".to_owned(),
+        folder => format!("-p ramfold-{folder} "),
+    };
     // Tests of `host` fold memory with `region`, because signals and threads are its subject.
     let known = [package.as_str(), "-p ramfold-host "].iter().any(|of| test.starts_with(of));
     (!known).then(|| format!("the tests {test:?} are not of {package:?}"))

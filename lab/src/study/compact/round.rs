@@ -117,7 +117,7 @@ fn report(row: &mut Row, before: &Row, after: &Row, elapsed: Duration) {
     let less = |field| Some(before.number(field)? - after.number(field)?);
     let freed = less("mem_used_total");
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
-    let compacted = less("pages_compacted").map(|pages| -pages);
+    let more = |counter| less(counter).map(|less| -less);
     for (field, from, counter) in [
         ("compr_data_size", after, "compr_data_size"),
         ("mem_used_before", before, "mem_used_total"),
@@ -129,7 +129,8 @@ fn report(row: &mut Row, before: &Row, after: &Row, elapsed: Duration) {
         row.set(field, from.get(counter).clone());
     }
     row.set("freed_bytes", freed)
-        .set("pages_compacted", compacted)
+        .set("pages_compacted", more("pages_compacted"))
+        .set("compaction_yields", more("compaction_yields"))
         .set("compact_ms", ms)
         .set("compact_ms_per_mib", freed.filter(|&freed| freed > 0.0).map(|freed| ms / mib(freed)))
         .set("used_over_before", over(before, "object_bytes_resident"))
@@ -201,6 +202,7 @@ mod tests {
             let mut row = Row::default();
             row.set("orig_data_size", stored).set("compr_data_size", 1000);
             row.set("pages_compacted", self.compacted);
+            row.set("compaction_yields", 2 * self.compacted);
             row.set("mem_used_total", (4 << 20) - (self.compacted << 20));
             row.set("object_bytes_resident", 1100 - 10 * self.compacted);
             Ok(row)
@@ -221,6 +223,7 @@ mod tests {
         let row = measured(None, None).unwrap();
         assert_eq!(row.number("freed_bytes"), Some(f64::from(3 << 20)));
         assert_eq!(row.number("pages_compacted"), Some(3.0));
+        assert_eq!(row.number("compaction_yields"), Some(6.0));
         assert!((row.number("used_over_before").unwrap() - 0.1).abs() < 1e-9);
         assert!((row.number("used_over").unwrap() - 0.07).abs() < 1e-9);
         let (ms, each) = (row.number("compact_ms"), row.number("compact_ms_per_mib"));

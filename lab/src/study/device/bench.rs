@@ -22,9 +22,9 @@ pub(super) struct Options {
     /// Other servers for fio
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "nbdkit")]
     pub(super) peers: Vec<Peer>,
-    /// Algorithm of our disks, optionally with a level: zstd:7
-    #[arg(long, value_name = "NAME", default_value = "lz4")]
-    pub(super) algorithm: Codec,
+    /// Algorithms of our disks, optionally with a level: zstd:7
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "lz4,zstd")]
+    pub(super) algorithm: Vec<Codec>,
     /// Chain order of the in-process disk
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]

@@ -4,12 +4,15 @@
 //! writes leave its own pages behind, and reads of those would say nothing about the corpus.
 
 use super::bench::{Bench, Peer, set_rate};
+use super::pages;
 use super::served::Served;
+use super::target::{DEPTH, Target};
 use crate::frame::{note, present};
 use crate::ground::{Cleanup, LabError, PrivateDirectory};
-use crate::kernel::{self, Aligned, KernelZram};
+use crate::kernel;
 use crate::pages::PAGE_SIZE;
 use crate::rows::Row;
+use codec::Codec;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +21,6 @@ use std::time::Duration;
 
 /// The name of our server in rows.
 pub(super) const RAMFOLD: &str = "ramfold";
-const DEPTH: u32 = 16;
 const PATTERNS: [&str; 2] = ["randread", "randwrite"];
 
 pub(super) fn run(
@@ -36,23 +38,32 @@ pub(super) fn run(
     // Not the lab's loop over its runs: with `--quick` one round is enough, since it takes a second
     // for each pattern of each target.
     let rounds = if bench.lab.quick() { 1 } else { bench.lab.runs() };
-    let bar = bench.lab.progress(rounds as usize * targets.len() * PATTERNS.len());
+    let bar = bench.lab.progress(rounds as usize * targets.len() * (PATTERNS.len() + 1));
     for round in 0..rounds {
-        for Filled { target, stored_bytes } in &targets {
+        for Filled { target, stored_bytes, page_table_bytes } in &targets {
+            let mut add = |mut row: Row| {
+                row.set("run", round)
+                    .set("stored_bytes", *stored_bytes)
+                    .set("page_table_bytes", *page_table_bytes);
+                runs.push(row);
+                bar.inc(1);
+            };
             for rw in PATTERNS {
                 bar.set_message(format!("fio {rw}, {}, round {round}", target.name()));
                 let fio = Fio { directory: directory.path(), seconds: seconds(bench), rw };
                 target.fill(bench.pages, cleanup)?;
-                let mut row = target.measure(&fio, cleanup)?;
-                row.set("run", round).set("stored_bytes", *stored_bytes);
-                runs.push(row);
-                bar.inc(1);
+                add(measure(target, &fio, cleanup)?);
             }
+            bar.set_message(format!("{}, {}, round {round}", pages::PATTERN, target.name()));
+            let time = Duration::from_secs(seconds(bench).into());
+            add(pages::measure(target, (bench.pages, round), time, cleanup)?);
         }
     }
     bar.finish_and_clear();
     if !targets.is_empty() {
-        note(notes, "fio: stored MiB is the server's anonymous memory after the first fill".into());
+        let stored = "stored MiB is the server's anonymous memory after the first fill, without \
+             page tables; nothing was freed before it, so there was nothing to trim";
+        note(notes, format!("fio: {stored}"));
     }
     Ok(())
 }
@@ -67,7 +78,8 @@ fn targets(
     directory: &Path,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Filled>, LabError> {
-    let mut found = vec![ramfold(bench, directory)];
+    let ours = bench.options.algorithm.iter().enumerate();
+    let mut found: Vec<_> = ours.map(|numbered| ramfold(bench, directory, numbered)).collect();
     if bench.options.peers.contains(&Peer::Nbdkit) {
         found.extend(["malloc", "zstd"].map(|allocator| nbdkit(bench, directory, allocator)));
     }
@@ -83,7 +95,12 @@ fn targets(
     Ok(filled)
 }
 
-fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
+/// One of our servers; its number is in its name, by which its control socket is found.
+fn ramfold(
+    bench: &Bench,
+    directory: &Path,
+    (number, algorithm): (usize, &Codec),
+) -> Result<Target, LabError> {
     let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
     let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
     if !program.exists() {
@@ -91,10 +108,18 @@ fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
         let why = format!("no {}; {build}, or --ramfold PATH", program.display());
         return Err(LabError::missing(RAMFOLD, why));
     }
-    let socket = directory.join("ramfold.sock");
-    let algorithm = bench.options.algorithm.to_string();
+    let (name, algorithm) = (format!("lab{number}"), algorithm.to_string());
+    let socket = directory.join(format!("{name}.sock"));
     let mut command = Command::new(program);
-    command.args(["serve", "--size", &bench.pages.len().to_string(), "--algorithm", &algorithm]);
+    command.args([
+        "serve",
+        "--name",
+        &name,
+        "--size",
+        &bench.pages.len().to_string(),
+        "--algorithm",
+        &algorithm,
+    ]);
     command.args(["--chain-order", &bench.options.chain_order.to_string()]);
     if let Some(bytes) = bench.options.memory_limit {
         command.args(["--memory-limit", &bytes.to_string()]);
@@ -114,7 +139,8 @@ fn nbdkit(bench: &Bench, directory: &Path, allocator: &str) -> Result<Target, La
 
 fn kernel_zram(bench: &Bench) -> Result<Target, LabError> {
     let peer = kernel::claim_zram(&bench.lab.cleanup)?;
-    let algorithm = bench.options.algorithm.algorithm().name();
+    // It is one device, so it has the first of our algorithms.
+    let algorithm = bench.options.algorithm[0].algorithm().name();
     let set_up = peer.set_up(algorithm, bench.pages.len() as u64);
     set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;
     Ok(Target::Kernel { peer, algorithm })
@@ -124,98 +150,39 @@ fn kernel_zram(bench: &Bench) -> Result<Target, LabError> {
 struct Filled {
     target: Target,
     stored_bytes: u64,
+    /// `None` where they are the kernel's own.
+    page_table_bytes: Option<u64>,
 }
 
 impl Filled {
     fn new(target: Target, bench: &Bench) -> Result<Filled, LabError> {
         let cleanup = &bench.lab.cleanup;
         target.fill(bench.pages, cleanup)?;
-        let stored_bytes = target.stored_bytes()?;
+        let (stored_bytes, page_table_bytes) = (target.stored_bytes()?, target.page_table_bytes());
         target.verify(bench.pages, cleanup)?;
-        Ok(Filled { target, stored_bytes })
+        Ok(Filled { target, stored_bytes, page_table_bytes })
     }
 }
 
-/// A disk fio can be pointed at.
-enum Target {
-    Nbd(Served),
-    Kernel { peer: KernelZram, algorithm: &'static str },
-}
-
-/// Pages per request when the kernel's device is filled.
-const BATCH: usize = 64;
-
-impl Target {
-    fn name(&self) -> &'static str {
-        match self {
-            Target::Nbd(served) => served.device,
-            Target::Kernel { .. } => kernel::NAME,
+/// One pattern of fio on a target.
+fn measure(target: &Target, fio: &Fio, cleanup: &Cleanup) -> Result<Row, LabError> {
+    let (engine, client) = match target {
+        Target::Nbd(served) => {
+            (vec!["--ioengine=nbd".into(), format!("--uri={}", served.uri())], "fio")
         }
-    }
-
-    fn fill(&self, pages: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
-        match self {
-            Target::Nbd(served) => served.fill(pages, cleanup),
-            Target::Kernel { peer, .. } => {
-                for (batch, bytes) in pages.chunks(BATCH * PAGE_SIZE).enumerate() {
-                    let mut aligned = Aligned::new(bytes.len());
-                    aligned.bytes().copy_from_slice(bytes);
-                    peer.write(batch * BATCH, &mut aligned)?;
-                }
-                peer.close()
-            }
+        Target::Kernel { peer, .. } => {
+            let file = format!("--filename={}", peer.device().display());
+            (vec!["--ioengine=libaio".into(), "--direct=1".into(), file], "fio-libaio")
         }
-    }
-
-    fn verify(&self, pages: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
-        match self {
-            Target::Nbd(served) => served.verify(pages, cleanup),
-            Target::Kernel { peer, .. } => {
-                for (batch, bytes) in pages.chunks(BATCH * PAGE_SIZE).enumerate() {
-                    let mut aligned = Aligned::new(bytes.len());
-                    peer.read(batch * BATCH, &mut aligned)?;
-                    if aligned.bytes() != bytes {
-                        let what = format!("{} does not hold the corpus", kernel::NAME);
-                        return Err(LabError::Wrong(what));
-                    }
-                }
-                peer.close()
-            }
-        }
-    }
-
-    fn stored_bytes(&self) -> Result<u64, LabError> {
-        match self {
-            Target::Nbd(served) => Ok(served.anonymous_bytes()),
-            Target::Kernel { peer, .. } => Ok(peer.mm_stat()?.mem_used_total),
-        }
-    }
-
-    fn measure(&self, fio: &Fio, cleanup: &Cleanup) -> Result<Row, LabError> {
-        let (engine, client, algorithm) = match self {
-            Target::Nbd(served) => (
-                vec!["--ioengine=nbd".into(), format!("--uri={}", served.uri())],
-                "fio",
-                &*served.algorithm,
-            ),
-            Target::Kernel { peer, algorithm } => {
-                let file = format!("--filename={}", peer.device().display());
-                (
-                    vec!["--ioengine=libaio".into(), "--direct=1".into(), file],
-                    "fio-libaio",
-                    *algorithm,
-                )
-            }
-        };
-        let mut row = fio.run(&engine, cleanup)?;
-        row.set("device", self.name())
-            .set("client", client)
-            .set("algorithm", algorithm)
-            .set("rw", fio.rw)
-            .set("bs", PAGE_SIZE)
-            .set("qd", DEPTH);
-        Ok(row)
-    }
+    };
+    let mut row = fio.run(&engine, cleanup)?;
+    row.set("device", target.name())
+        .set("client", client)
+        .set("algorithm", target.algorithm())
+        .set("rw", fio.rw)
+        .set("bs", PAGE_SIZE)
+        .set("qd", DEPTH);
+    Ok(row)
 }
 
 /// One call of fio.

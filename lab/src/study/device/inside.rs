@@ -15,34 +15,36 @@ use crate::apparatus::ours;
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
 use crate::rows::Row;
-use codec::Stream;
+use codec::{Codec, Stream};
 use std::hint::black_box;
 use std::time::Instant;
 use zram::Zram;
+use zsmalloc::study::LockDesign;
 use zsmalloc::{ChainSize, Geometry, Rule};
 
 /// The name in rows.
 pub(super) const CLIENT: &str = "in-process";
 
-pub(super) fn run(bench: &Bench) -> Result<Vec<Row>, LabError> {
+pub(super) fn run(bench: &Bench, algorithm: &Codec) -> Result<Vec<Row>, LabError> {
     let options = bench.options;
     let shape = ours::Shape {
-        algorithm: options.algorithm.clone(),
+        algorithm: algorithm.clone(),
         chain_order: options.chain_order,
         rule: Rule::LeastWaste,
         slots: bench.pages.len() / PAGE_SIZE,
         evacuation: true,
+        design: LockDesign::default(),
     };
     let chain = ChainSize::from_order(shape.chain_order)
         .ok_or_else(|| LabError::Usage(format!("--chain-order {}", shape.chain_order)))?;
     let watermark = Geometry::new(shape.rule, chain).huge_watermark();
     let mut stream = Stream::new();
-    let pages = Pages::new(bench.pages, options.algorithm.clone(), watermark, &mut stream);
+    let pages = Pages::new(bench.pages, algorithm.clone(), watermark, &mut stream);
     bench.lab.interleaved(&[CLIENT], ToString::to_string, |_, round| {
         let mut client = Client { disk: ours::disk(&shape)?, pages: &pages, stream: &mut stream };
         let mut rows = client.round(round)?;
         for row in &mut rows {
-            row.set("algorithm", options.algorithm.to_string());
+            row.set("algorithm", algorithm.to_string());
         }
         Ok(rows.into())
     })

@@ -68,11 +68,25 @@ impl Served {
     /// Anonymous memory of the whole server: what it stores and what it works with, not its
     /// program text. Growth since it was empty would miss what a server sets aside beforehand.
     pub(super) fn anonymous_bytes(&self) -> u64 {
-        let smaps = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.pid()));
-        let smaps = smaps.unwrap_or_default();
-        let line = smaps.lines().find_map(|line| line.strip_prefix("Anonymous:"));
+        self.told("smaps_rollup", "Anonymous:")
+    }
+
+    /// Its page tables, which are not in that.
+    pub(super) fn page_table_bytes(&self) -> u64 {
+        self.told("status", "VmPTE:")
+    }
+
+    /// Bytes that the system tells of the server: the line `name   123 kB` of a file.
+    fn told(&self, file: &str, name: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/{file}", self.child.pid()));
+        let text = text.unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) * 1024
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Writes `bytes` to the whole disk.
