@@ -47,8 +47,9 @@ const FORMS: [(&str, &str); 5] = [
 ];
 
 /// What no package brings.
-const OF_THE_SYSTEM: [&str; 9] = [
+const OF_THE_SYSTEM: [&str; 10] = [
     kernel::NAME,
+    kernel::GROUPS,
     zswap::NAME,
     "region",
     "userfaultfd",

@@ -6,6 +6,8 @@
 //!                            claim, unless it is in use
 //! ```
 //!
+//! A group of processes whose memory is counted needs no lock: each is one of its own (`group`).
+//!
 //! Lock: the lock file, which keeps two labs apart and says what its holder has to give back.
 
 use crate::ground::{Cleanup, LabError};
@@ -14,6 +16,7 @@ use lock::Lock;
 
 mod aligned;
 mod claimed;
+mod group;
 mod lock;
 mod settings;
 mod swap;
@@ -24,6 +27,7 @@ pub(crate) mod zswap;
 pub(crate) use aligned::Aligned;
 #[cfg(test)]
 pub(crate) use claimed::patiently;
+pub(crate) use group::{Charged, GROUPS, Group};
 pub(crate) use settings::{needs_root, page_cluster};
 pub(crate) use swap::{SPARE_BYTES, pages_swapped_out};
 pub(crate) use text::MmStat;

@@ -18,11 +18,12 @@ mod locks;
 mod pagealloc;
 mod pagetypeinfo;
 mod recompress;
+mod run;
 mod teardown;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 15] = [
+pub(crate) const STUDIES: [Study; 16] = [
     alloc::STUDY,
     breakdown::STUDY,
     cache::STUDY,
@@ -36,16 +37,18 @@ pub(crate) const STUDIES: [Study; 15] = [
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
     recompress::STUDY,
+    run::STUDY,
     teardown::STUDY,
     writeback::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 6] = [
+pub(crate) const INSIDES: [Inside; 7] = [
     alloc::INSIDE,
     breakdown::INSIDE,
     fs::INSIDE,
     mix::count::INSIDE,
     pagealloc::INSIDE,
+    run::INSIDE,
     teardown::INSIDE,
 ];
 

@@ -142,7 +142,7 @@ pub(crate) fn section(
             if made.is_empty() && more.is_empty() {
                 continue;
             }
-            text += &format!("\n{}{made}{more}", source(cited, &part));
+            text += &format!("\n{}{made}{more}", source(cited, &part.rows, &part.name));
             if !made.is_empty() {
                 first.clear();
             }
@@ -274,8 +274,8 @@ fn item(what: &[String], why: &str) -> String {
 }
 
 /// The record of a table, and how it was made.
-fn source(cited: &Cited, part: &Part) -> String {
-    let mut runs: Vec<u64> = part.rows.iter().filter_map(|row| row.get("runs").as_u64()).collect();
+pub(crate) fn source(cited: &Cited, rows: &[Row], name: &str) -> String {
+    let mut runs: Vec<u64> = rows.iter().filter_map(|row| row.get("runs").as_u64()).collect();
     runs.sort_unstable();
     let runs = match (runs.first(), runs.last()) {
         (Some(least), Some(most)) if least != most => format!(", {least} to {most} runs"),
@@ -287,7 +287,7 @@ fn source(cited: &Cited, part: &Part) -> String {
         "" => "The record does not say its command".to_owned(),
         command => format!("`{command}`"),
     };
-    let (machine, date, name) = (&record.machine, &record.date, &part.name);
+    let (machine, date) = (&record.machine, &record.date);
     wrapped(&format!("[{machine}, {date}](../{path}){name}{runs}: {command}"))
 }
 

@@ -78,7 +78,7 @@ fn rows(before: &Record, after: &Record, fields: &[String]) -> Vec<Vec<String>> 
             let (Some(was), Some(is)) = (old.number(name), row.number(name)) else { continue };
             let samples = |runs: &[Row]| column(runs, name);
             let change = change(&samples(&runs[0]), &samples(&runs[1]));
-            let number = super::chart::short;
+            let number = super::drawing::chart::short;
             let ratio = if was == 0.0 { "-".into() } else { format!("{:.3}", is / was) };
             rows.push(vec![
                 key.clone(),

@@ -6,7 +6,7 @@
 //!   Shown   a published table's rows as places, one of its columns as figures
 //! ```
 
-use super::chart::Origin;
+use super::drawing::chart::Origin;
 use crate::rows::Row;
 
 /// A chart of one study.
@@ -343,6 +343,44 @@ pub(crate) const PLOTS: &[Plot] = &[
             ),
         ],
         note: "The lines between places only lead the eye.",
+    },
+    Plot {
+        id: "programs",
+        title: "Whole programs in less memory, by job",
+        study: "run",
+        places: &["sort", "pyfork", "sqlite", "numpy", "node", "java", "gxx", "redis", "pytest"],
+        place: |row| field(row, ["job"]),
+        x: "job",
+        y: "times the plain job's time",
+        field: "time_vs_plain",
+        turn: same,
+        logarithmic: true,
+        published: &[],
+        picks: &[
+            kernel(
+                "the kernel's zram and group: 70 % of the peak",
+                &[("form", "kernel-zram"), ("limit_percent", "70"), ("algorithm", "lz4")],
+            ),
+            kernel(
+                "the kernel's zram and group: 50 %",
+                &[("form", "kernel-zram"), ("limit_percent", "50"), ("algorithm", "lz4")],
+            ),
+            ours(
+                "ramfold run: 125 %, lz4",
+                &[("form", "ramfold"), ("limit_percent", "125"), ("algorithm", "lz4")],
+            ),
+            ours(
+                "ramfold run: 70 %, lz4",
+                &[("form", "ramfold"), ("limit_percent", "70"), ("algorithm", "lz4")],
+            ),
+            ours(
+                "ramfold run: 50 %, zstd",
+                &[("form", "ramfold"), ("limit_percent", "50"), ("algorithm", "zstd")],
+            ),
+        ],
+        note: "A limit is a part of what the plain job takes at most. With the kernel, group and \
+               zram together have as much. A job that the kernel killed has no mark. The lines \
+               between jobs only lead the eye.",
     },
 ];
 

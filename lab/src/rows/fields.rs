@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariant: a row of a report has the fields of its study's table in this order, and no other;
-//! [`check`] says so of every report.
+//! [`check`] says so of every report. A field that has one right value has it in every run in which
+//! it was measured.
 
 use super::{Row, column, grouped};
 use crate::ground::LabError;
@@ -39,11 +40,13 @@ pub(crate) struct Field {
     role: Role,
     /// The heading under which it is printed, with its unit, and how.
     pub(crate) column: Option<(&'static str, Format)>,
+    /// The only value that is right, if there is one.
+    always: Option<f64>,
 }
 
 impl Field {
     const fn new(name: &'static str, role: Role) -> Field {
-        Field { name, role, column: None }
+        Field { name, role, column: None, always: None }
     }
 
     /// What was measured: runs that agree in all keys make one row.
@@ -69,6 +72,12 @@ impl Field {
     /// The same, printed under `heading`.
     pub(crate) const fn shown(mut self, heading: &'static str, format: Format) -> Field {
         self.column = Some((heading, format));
+        self
+    }
+
+    /// The same, with one value that is right.
+    pub(crate) const fn always(mut self, value: f64) -> Field {
+        self.always = Some(value);
         self
     }
 
@@ -110,12 +119,31 @@ pub(crate) fn medians(fields: &[Field], runs: &[Row]) -> Vec<Row> {
 }
 
 /// Whether every row has the fields of the table, each with a value of its kind, and no other; and
-/// whether the table has every field of a run, which would be lost otherwise.
+/// whether the table has every field of a run, which would be lost otherwise. Last, whether every
+/// run has the values that alone are right.
 ///
 /// # Errors
 ///
 /// `Wrong` names the first row or run, and the field.
 pub(crate) fn check(fields: &[Field], rows: &[Row], runs: &[Row]) -> Result<(), LabError> {
+    check_names(fields, rows, runs)?;
+    runs.iter().try_for_each(|run| check_values(fields, run))
+}
+
+fn check_values(fields: &[Field], run: &Row) -> Result<(), LabError> {
+    for field in fields {
+        let (Some(right), Some(value)) = (field.always, run.number(field.name)) else { continue };
+        if value != right {
+            let case = keys(fields).into_iter().chain(["run"]).map(|key| run.get(key).to_string());
+            let case = case.collect::<Vec<_>>().join(" ");
+            let name = field.name;
+            return Err(LabError::Wrong(format!("{name} is {value}, not {right}, in {case}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_names(fields: &[Field], rows: &[Row], runs: &[Row]) -> Result<(), LabError> {
     let known = |name: &str| name == "run" || fields.iter().any(|field| field.name == name);
     for (at, run) in runs.iter().enumerate() {
         if let Some((name, _)) = run.fields().find(|(name, _)| !known(name)) {
@@ -205,6 +233,19 @@ mod tests {
         };
         assert!(with("ns").is_ok() && with("seed").is_ok());
         assert!(with("us").is_err(), "it would be in no row");
+    }
+
+    #[test]
+    fn a_run_with_another_value_than_the_right_one_is_refused() {
+        let fields = [Field::key("job"), Field::measured("same").always(1.0)];
+        let with = |same: Value| {
+            let mut run = Row::default();
+            run.set("job", "sort").set("same", same).set("run", 2);
+            check(&fields, &[], &[run])
+        };
+        assert!(with(1.into()).is_ok() && with(Value::Null).is_ok());
+        let said = with(0.into()).unwrap_err().to_string();
+        assert_eq!(said, "wrong answer: same is 0, not 1, in \"sort\" 2");
     }
 
     #[test]

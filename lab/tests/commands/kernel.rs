@@ -6,6 +6,7 @@ use crate::support::{json, lab, measured, number, rows, succeed};
 use crate::teardown::has_userfault;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,6 +51,7 @@ struct Found {
     cluster: String,
     zswap: Vec<(String, Vec<String>)>,
     swap_files: Vec<(String, Vec<String>)>,
+    groups: Vec<(String, Vec<String>)>,
 }
 
 impl Found {
@@ -60,7 +62,13 @@ impl Found {
             cluster: read(CLUSTER),
             zswap: files(ZSWAP, "", &[""]),
             swap_files: files("/var/tmp", "ramfold-lab-", &[]),
+            groups: files(&own_group(), "ramfold-lab-", &[]),
         }
+    }
+
+    /// Whether a lab has a job in a group.
+    fn a_job_runs(&self) -> bool {
+        Found::now().groups != self.groups
     }
 
     /// Whether a lab has data in a device of the kernel's.
@@ -71,6 +79,14 @@ impl Found {
     fn is_so_again(&self) {
         assert_eq!(Found::now(), *self);
     }
+}
+
+/// The memory cgroup of version 1 that this process is in, where there is one.
+fn own_group() -> String {
+    let groups = read("/proc/self/cgroup");
+    let path = groups.lines().find_map(|line| line.split_once(":memory:")).map_or("", |it| it.1);
+    let own = format!("/sys/fs/cgroup/memory{}", path.trim_end_matches('/'));
+    if Path::new(&own).exists() { own } else { "/sys/fs/cgroup/memory".to_owned() }
 }
 
 /// Whether there is a kernel peer; in CI there must be.
@@ -271,6 +287,62 @@ fn a_killed_lab_ends_the_swap_that_its_own_memory_is_in() {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().signal(), Some(15));
+    found.is_so_again();
+}
+
+/// A group whose memory and store together have what ours may have.
+#[test]
+fn the_kernel_runs_a_job_in_as_much_memory() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    if let Some(missing) = crate::run::missing() {
+        return println!("skipped: needs {missing}");
+    }
+    let found = Found::now();
+    let arguments = ["run", "--quick", "--job", "sort", "--runs", "1", "--density", "dense"];
+    let document = json("run-vs-kernel", &[&arguments[..], &["--vs-kernel"]].concat());
+    found.is_so_again();
+    let [kernel] = crate::run::of(&document, "kernel-zram")[..] else { panic!("{document}") };
+    let algorithm = kernel["algorithm"].as_str().expect("it is named");
+    assert!(["zstd", "lz4"].contains(&algorithm), "what is asked for, or what all have");
+    measured(kernel, &["group_limit_bytes", "store_bytes", "peak_of_limit"]);
+    let held = number(kernel, "group_limit_bytes") + number(kernel, "store_bytes");
+    assert_eq!(held, number(kernel, "peak_bytes"));
+    let probes = crate::run::of(&document, "kernel-probe");
+    assert!((1..=5).contains(&probes.len()), "each probe is kept: {document}");
+    let [ours] = crate::run::of(&document, "ramfold")[..] else { panic!("{document}") };
+    assert_eq!(ours["limit_bytes"], kernel["limit_bytes"]);
+    // The kernel may have killed the job, which then has no time.
+    assert_eq!(ours["time_vs_kernel"].is_null(), kernel["wall_s"].is_null(), "{ours}");
+}
+
+/// SIGTERM while a job is in a group; then SIGKILL, after which the next lab removes the group.
+#[test]
+fn a_killed_lab_ends_its_job_and_removes_the_group() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(missing) = crate::run::missing() {
+        return println!("skipped: needs {missing}");
+    }
+    let found = Found::now();
+    let start = || {
+        let mut command = lab();
+        command.args(["run", "--quick", "--job", "sort", "--runs", "100000"]);
+        command.stdout(Stdio::null()).spawn().unwrap()
+    };
+    let mut child = start();
+    wait_for(|| found.a_job_runs());
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    found.is_so_again();
+    let mut child = start();
+    wait_for(|| found.a_job_runs());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(found.a_job_runs(), "nothing was left");
+    succeed(&["run", "--quick", "--job", "sort", "--runs", "1"]);
     found.is_so_again();
 }
 

@@ -28,6 +28,8 @@ mod pagetypeinfo;
 #[cfg(test)]
 mod report;
 #[cfg(test)]
+mod run;
+#[cfg(test)]
 mod studies;
 #[cfg(test)]
 mod support;

@@ -120,8 +120,8 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, compact, cpulists, device, \
-             faultin, fs, locks, pagealloc, pagetypeinfo, recompress, teardown, writeback, and the \
-             tools all, corpus, compare, report and studies",
+             faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, teardown, writeback, \
+             and the tools all, corpus, compare, report and studies",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
@@ -141,7 +141,7 @@ fn mistakes_are_explained_and_exit_with_2() {
 /// An option that is accepted and changes nothing would be believed.
 #[test]
 fn a_study_measures_the_kernels_store_or_refuses_to() {
-    const WITH: [&str; 6] = ["chain", "compact", "device", "faultin", "fs", "teardown"];
+    const WITH: [&str; 7] = ["chain", "compact", "device", "faultin", "fs", "run", "teardown"];
     let unknown = lab().arg("every").output().unwrap();
     let errors = String::from_utf8(unknown.stderr).unwrap();
     let list = errors.split_once("there are ").unwrap().1.split_once(", and").unwrap().0;

@@ -79,7 +79,8 @@ fn rows(text: &str) -> Vec<Row<'_>> {
 
 #[cfg(test)]
 fn findings(row: &str) -> Vec<String> {
-    let sources = [Source::new("zram/src/x.rs", "fn f() { a.min(b); c(); c() }")];
+    let text = "fn f() { a.min(b); c(); c() }";
+    let sources = ["zram/src/x.rs", "lab/src/x.rs"].map(|path| Source::new(path, text));
     let table = Document { path: "scripts/mutations".into(), text: row.into() };
     let all = stale(&table, &sources).into_iter().map(|finding| finding.to_string());
     all.filter(|finding| !finding.contains("are wanted")).collect()
@@ -90,6 +91,10 @@ fn a_row_about_other_code_is_refused() {
     let row = |file, old, new, test| format!("file {file}\nold {old}\nnew {new}\ntest {test}\n");
     let (file, test) = ("zram/src/x.rs", "-p ramfold-zram --lib f");
     assert_eq!(findings(&row(file, "a.min(b)", "a.max(b)", test)), [""; 0]);
+    assert_eq!(
+        findings(&row("lab/src/x.rs", "a.min(b)", "a.max(b)", "-p lab --bin lab f")),
+        [""; 0]
+    );
     assert_eq!(
         findings(&format!("# c() is twice\nfile {file}\nold a.min(b)\nnew\ntest {test}")),
         [""; 0]

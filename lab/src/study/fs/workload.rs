@@ -8,7 +8,7 @@
 
 use super::tool;
 use crate::frame::Lab;
-use crate::ground::{LabError, PrivateDirectory};
+use crate::ground::{LabError, PrivateDirectory, Spent};
 use clap::Args;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -181,36 +181,6 @@ impl Plan {
     }
 }
 
-/// Seconds of CPU time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spent {
-    pub(super) user_s: f64,
-    pub(super) sys_s: f64,
-}
-
-impl Spent {
-    /// Of all children that have ended, and of theirs. A server that still runs is not in it.
-    fn of_children() -> Result<Spent, LabError> {
-        let what = "/proc/self/stat";
-        let text = fs::read_to_string(what).map_err(LabError::io(what))?;
-        let wrong = || LabError::Wrong(format!("{what} is not understood: {text}"));
-        Spent::parse(&text).ok_or_else(wrong)
-    }
-
-    /// The fields `cutime` and `cstime`; the name before them may have any character.
-    fn parse(stat: &str) -> Option<Spent> {
-        /// What Linux counts for programs, whatever its own clock does.
-        const TICKS_PER_S: f64 = 100.0;
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
-        let mut next = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_S);
-        Some(Spent { user_s: next()?, sys_s: next()? })
-    }
-
-    fn since(self, before: Spent) -> Spent {
-        Spent { user_s: self.user_s - before.user_s, sys_s: self.sys_s - before.sys_s }
-    }
-}
-
 /// A tree packed beforehand, so that only its unpacking is measured.
 struct Archive {
     file: PathBuf,
@@ -340,16 +310,6 @@ mod tests {
                     Overhead\n     2           64       100000       2133.7            11232\n";
         assert_eq!(files_per_s(said), Some(2133.7));
         assert_eq!(files_per_s("fs_mark: cannot\n"), None);
-    }
-
-    #[test]
-    fn time_of_children_is_read_behind_any_name() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 3 4 150 25 20 0 1 0 9 0 0";
-        let spent = Spent::parse(stat).unwrap();
-        assert_eq!(spent, Spent { user_s: 1.5, sys_s: 0.25 });
-        let later = Spent { user_s: 2.0, sys_s: 1.25 };
-        assert_eq!(later.since(spent), Spent { user_s: 0.5, sys_s: 1.0 });
-        assert_eq!(Spent::parse("7 (a) S 1 7"), None);
     }
 
     /// A build of the default package takes longer than a test may.
