@@ -116,7 +116,7 @@ mod tests {
     /// Pages that came back have their place in the store still: what it holds grows in steps.
     #[test]
     fn a_store_that_follows_no_ratio_is_halved_to_and_the_nearest_is_taken() {
-        let step = |group: u64| if group > 90 * MIB { 5 * MIB } else { 80 * MIB };
+        let step = |group: u64| if group > 100 * MIB { 80 * MIB } else { 5 * MIB };
         let (found, groups) = probes(140 * MIB, step);
         assert_eq!(groups.len(), PROBES_MAX);
         let least =

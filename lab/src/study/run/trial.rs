@@ -1,7 +1,7 @@
 //! One run of a job: in a group, looked at every 20 ms, with a line to compare at its end.
 //!
 //! ```text
-//!   lab/jobs/NAME.sh              JOB_WRAP = lab run-inside .. WORDS      WORDS: ramfold's, or none
+//!   lab/jobs/NAME.sh              JOB_WRAP = lab run-inside .. WORDS      WORDS: ramfold's
 //!     |-- prepares its input          |
 //!     '-- program, in the group <-----'     charged? charged? charged? ..
 //! ```
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// From one look at the group to the next.
 const LOOK_NS: u64 = 20_000_000;
-/// How often a job runs until somebody has looked at it.
+/// How often a job runs until its memory was seen.
 const TRIES: usize = 4;
 /// Bytes of what a failed job said that are repeated, from the end.
 const QUOTED: usize = 600;
@@ -61,7 +61,7 @@ pub(super) struct Trial {
     pub(super) line: Line,
 }
 
-/// Runs a job once. If the machine was so busy that nobody looked meanwhile, it runs again.
+/// Runs a job once. If its memory was never seen, it runs again: a busy machine looks late.
 pub(super) fn run(script: &Path, way: &Way<'_>, lab: &Lab) -> Result<Trial, LabError> {
     for _ in 1..TRIES {
         let trial = run_once(script, way, lab)?;
