@@ -166,8 +166,8 @@ typedef struct ramfold_pool ramfold_pool;
 typedef struct ramfold_pool_config {
     size_t size;
     const char *codec;              /* "lz4" (default), "zstd:3", "lz4hc:9", "lzo-rle", "lzo",
-                                       "deflate:6"; "none" stores values as they are */
-    ramfold_dictionary *dictionary; /* for lz4, lz4hc and zstd; NULL: none. It may be freed after */
+                                       "deflate:6", "pagelz"; "none" stores values as they are */
+    ramfold_dictionary *dictionary; /* not for lzo and deflate; NULL: none. It may be freed after */
     uint64_t limit_bytes;           /* the most bytes of memory for objects; 0: no limit */
     uint64_t chain_frames;          /* 1 to 16; default 16. A pool below 8 MiB is denser with 8 */
 } ramfold_pool_config;

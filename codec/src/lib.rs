@@ -28,6 +28,7 @@
 //!   32 KiB for pages of 4 KiB and cannot be chosen.
 //! - LZO is our own (`lzo`). No library has runs of zeros, and the better ones are under the GPL.
 //!   The tests compare it with `lzokay` (MIT), which takes many times as long to compress.
+//! - pagelz is our own, format and code. `docs/codec-format.md` has the format.
 //!
 //! # Memory
 //!
@@ -44,14 +45,15 @@
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// codecs, algorithms, same, terms.
+// codecs, algorithms, algorithms/pagelz, same, terms.
 mod algorithms;
 mod codecs;
 pub mod same;
 mod terms;
 
 pub use codecs::{
-    Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TrainError, train, train_samples,
+    Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TABLES_LEN, TrainError, shipped_tables,
+    train, train_samples,
 };
 pub use terms::{
     Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UnknownAlgorithm,

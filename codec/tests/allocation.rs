@@ -36,7 +36,10 @@ fn decompressing_without_a_stream_allocates_nothing() {
 /// Our own code and the libraries written in Rust hold as much as the stream reports.
 fn what_comes_from_rusts_allocator_is_counted_exactly() {
     let in_rust = |codec: &Codec| {
-        matches!(codec.algorithm(), Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate)
+        matches!(
+            codec.algorithm(),
+            Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate | Algorithm::Pagelz
+        )
     };
     for codec in codecs().into_iter().filter(in_rust) {
         let mut stream = Stream::new();

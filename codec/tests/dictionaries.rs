@@ -1,7 +1,10 @@
 //! Dictionaries: with one, blobs are smaller, cannot be read without it, and every clone reads
 //! them.
 
-use ramfold_codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
+use ramfold_codec::{
+    Algorithm, Codec, CodecError, ParameterError, Stream, TABLES_LEN, TrainError, shipped_tables,
+    train,
+};
 use std::thread;
 
 /// Records of the same words in different orders, as different pages have them.
@@ -131,9 +134,9 @@ fn a_stream_outlives_the_dictionaries_it_used() {
 #[test]
 fn what_is_trained_helps_and_what_cannot_be_is_refused() {
     let pages: Vec<u8> = (10..110).flat_map(page).collect();
-    let content = train(&pages, 8 << 10).expect("they have much in common");
-    assert!(content.len() <= 8 << 10);
     for codec in takers() {
+        let content = train(codec.algorithm(), &pages, 8 << 10).expect("much in common");
+        assert!(content.len() <= 8 << 10);
         let with = codec.with_dictionary(&content).expect("it takes one");
         let (before, after) = (compress(&codec, &page(1)).len(), compress(&with, &page(1)).len());
         assert!(after < before, "{codec}: {after} bytes, {before} without");
@@ -142,7 +145,24 @@ fn what_is_trained_helps_and_what_cannot_be_is_refused() {
         with.decompress(&mut Stream::new(), &blob, &mut back).expect("it comes back");
         assert!(back == page(1), "{codec}");
     }
-    assert_eq!(train(&pages, 100), Err(TrainError::TooSmall));
-    assert_eq!(train(&[], 8 << 10), Err(TrainError::NothingCommon));
-    assert_eq!(train(&page(1), 8 << 10), Err(TrainError::NothingCommon));
+    for algorithm in takers().map(|codec| codec.algorithm()) {
+        assert_eq!(train(algorithm, &pages, 100), Err(TrainError::TooSmall));
+        assert_eq!(train(algorithm, &[], 8 << 10), Err(TrainError::NothingCommon));
+        assert_eq!(train(algorithm, &page(1), 8 << 10), Err(TrainError::NothingCommon));
+    }
+    let tables = |len_max| train(Algorithm::Pagelz, &pages, len_max);
+    assert_eq!(tables(TABLES_LEN - 1), Err(TrainError::TooSmallForTables));
+    assert_eq!(tables(TABLES_LEN).map(|tables| tables.len()), Ok(TABLES_LEN));
+}
+
+/// Tables are what they say, or nothing: a newer version is not taken for pages to train on.
+#[test]
+fn tables_of_another_version_are_refused() {
+    let codec = Codec::new(Algorithm::Pagelz);
+    let mut tables = shipped_tables();
+    let with = codec.with_dictionary(&tables).expect("the shipped ones");
+    assert_eq!(compress(&with, &page(1)), compress(&codec, &page(1)));
+    tables[7] += 1;
+    let refused = codec.with_dictionary(&tables).expect_err("version 2");
+    assert_eq!(refused, ParameterError::DamagedDictionary);
 }

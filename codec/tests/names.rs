@@ -19,11 +19,11 @@ fn an_unknown_name_is_told_the_known_ones() {
         let error = name.parse::<Algorithm>().expect_err(name).to_string();
         assert_eq!(
             error,
-            format!("unknown algorithm {name:?}; known: lzo-rle lzo lz4 lz4hc zstd deflate")
+            format!("unknown algorithm {name:?}; known: lzo-rle lzo lz4 lz4hc zstd deflate pagelz")
         );
     }
     let error = "842".parse::<Algorithm>().expect_err("the kernel's seventh").to_string();
-    assert_eq!(error, "842 is not offered; there are: lzo-rle lzo lz4 lz4hc zstd deflate");
+    assert_eq!(error, "842 is not offered; there are: lzo-rle lzo lz4 lz4hc zstd deflate pagelz");
 }
 
 #[test]
@@ -41,6 +41,8 @@ fn codecs_print_as_they_are_written() {
         "zstd:0",
         "deflate",
         "deflate:6",
+        "pagelz",
+        "pagelz:1",
     ] {
         let codec: Codec = text.parse().expect(text);
         assert_eq!(codec.to_string(), text);
@@ -64,6 +66,7 @@ fn a_level_outside_is_told_the_range() {
         ("lz4:0", "lz4 has levels 1 to 65537, not 0"),
         ("lz4hc:17", "lz4hc has levels 1 to 16, not 17"),
         ("deflate:-2", "deflate has levels -1 to 9, not -2"),
+        ("pagelz:3", "pagelz has levels 1 to 2, not 3"),
         ("lzo-rle:1", "lzo-rle has no levels"),
         ("lzo:0", "lzo has no levels"),
     ];
@@ -103,7 +106,7 @@ fn a_parameter_with_a_wrong_value_is_refused() {
         let error = Codec::with_parameters(Algorithm::Deflate, &parameters).expect_err("no window");
         assert_eq!(error, ParameterError::Winbits(winbits));
     }
-    for algorithm in [Algorithm::Lz4, Algorithm::Lz4hc, Algorithm::Zstd] {
+    for algorithm in [Algorithm::Lz4, Algorithm::Lz4hc, Algorithm::Zstd, Algorithm::Pagelz] {
         let parameters = Parameters { dictionary: Some(b""), ..Parameters::default() };
         let error = Codec::with_parameters(algorithm, &parameters).expect_err("nothing in it");
         assert_eq!(error, ParameterError::EmptyDictionary);

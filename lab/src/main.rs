@@ -25,7 +25,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches};
 use frame::{Common, Lab, Report, Study};
 use ground::{Cleanup, LabError};
-use pages::dump;
+use pages::{dump, shipped};
 use rows::{fields, record, table};
 use std::io::Write;
 use std::process::ExitCode;
@@ -59,6 +59,10 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
     if name == CORPUS {
         let options = dump::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&dump::run(&options)?);
+    }
+    if name == CODEC_TABLES {
+        let options = shipped::Options::from_arg_matches(matches).map_err(LabError::usage)?;
+        return print(&shipped::run(&options)?);
     }
     if name == COMPARE {
         let options =
@@ -97,6 +101,7 @@ fn run_inside() -> Option<Result<(), LabError>> {
 }
 
 const ALL: &str = "all";
+const CODEC_TABLES: &str = "codec-tables";
 const CORPUS: &str = "corpus";
 const COMPARE: &str = "compare";
 const REPORT: &str = "report";
@@ -117,6 +122,10 @@ fn command() -> Command {
         .subcommand(
             dump::Options::augment_args(Command::new(CORPUS))
                 .about("Dump the resident anonymous pages of a process"),
+        )
+        .subcommand(
+            shipped::Options::augment_args(Command::new(CODEC_TABLES))
+                .about("Train the tables that pagelz is shipped with, and write their source"),
         )
         .subcommand(
             report::compare::Options::augment_args(Command::new(COMPARE))
@@ -140,8 +149,8 @@ fn unknown(error: &clap::Error) -> LabError {
     let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
     LabError::Usage(format!(
-        "no study {}; there are {}, and the tools {ALL}, {CORPUS}, {COMPARE}, {REPORT} and \
-         {TABLES}",
+        "no study {}; there are {}, and the tools {ALL}, {CODEC_TABLES}, {CORPUS}, \
+         {COMPARE}, {REPORT} and {TABLES}",
         given.unwrap_or_default(),
         names.join(", ")
     ))

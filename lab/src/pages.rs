@@ -3,6 +3,7 @@
 mod corpus;
 pub(crate) mod dump;
 mod page;
+pub(crate) mod shipped;
 pub(crate) mod synthetic;
 
 pub(crate) use corpus::Corpus;

@@ -9,6 +9,7 @@ mod alloc;
 mod breakdown;
 mod cache;
 mod chain;
+mod codecs;
 mod compact;
 mod cpulists;
 mod device;
@@ -28,6 +29,7 @@ pub(crate) const STUDIES: [Study; 16] = [
     breakdown::STUDY,
     cache::STUDY,
     chain::STUDY,
+    codecs::STUDY,
     compact::STUDY,
     cpulists::STUDY,
     device::STUDY,

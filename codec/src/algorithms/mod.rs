@@ -7,6 +7,7 @@
 //!   lz4hc     a state of the stream       nothing (it is lz4's)
 //!   zstd      contexts in `kept`          one context
 //!   deflate   contexts in `kept`          one context
+//!   pagelz    a state of the stream       nothing
 //! ```
 //!
 //! Invariant: a blob is hostile. A decoder checks every bound, fills the whole page or fails, and
@@ -19,4 +20,5 @@ mod kept;
 pub(crate) mod lz4;
 pub(crate) mod lz4hc;
 pub(crate) mod lzo;
+pub(crate) mod pagelz;
 pub(crate) mod zstd;

@@ -3,13 +3,14 @@
 //! ```text
 //!   lz4, lz4hc   the last 64 KiB of the content | a copy of them with a table of its bytes
 //!   zstd         the library's digests, one for each direction
+//!   pagelz       tables: those that the content is, or those that are trained on it as pages
 //! ```
 //!
 //! Invariant: a dictionary never changes, so it reads every blob that was made with it.
 //!
 //! Locks: those of `lz4` and `lz4hc`.
 
-use crate::algorithms::{lz4, lz4hc, zstd};
+use crate::algorithms::{lz4, lz4hc, pagelz, zstd};
 use crate::terms::{Algorithm, ParameterError};
 use std::fmt;
 
@@ -18,6 +19,7 @@ pub(crate) enum Dictionary {
     Lz4(Box<[u8]>, lz4::Dictionary),
     Lz4hc(Box<[u8]>, lz4hc::Dictionary),
     Zstd(zstd::Dictionary),
+    Pagelz(Box<pagelz::Tables>),
 }
 
 impl Dictionary {
@@ -35,6 +37,7 @@ impl Dictionary {
             Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
             Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
             Algorithm::Zstd => Self::Zstd(zstd::Dictionary::new(content, level)?),
+            Algorithm::Pagelz => Self::Pagelz(Box::new(pagelz::Tables::new(&lengths(content)?))),
             Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate => {
                 return Err(ParameterError::NoDictionary(algorithm));
             }
@@ -52,6 +55,7 @@ impl Dictionary {
             Self::Lz4(content, _) => 2 * content.len() + lz4::Dictionary::BYTES,
             Self::Lz4hc(content, _) => 2 * content.len() + lz4hc::Dictionary::BYTES,
             Self::Zstd(digests) => digests.heap_bytes(),
+            Self::Pagelz(_) => size_of::<pagelz::Tables>(),
         }
     }
 
@@ -59,8 +63,24 @@ impl Dictionary {
     pub(crate) fn lz4_content(&self) -> &[u8] {
         match self {
             Self::Lz4(content, _) | Self::Lz4hc(content, _) => content,
-            Self::Zstd(_) => &[],
+            Self::Zstd(_) | Self::Pagelz(_) => &[],
         }
+    }
+
+    /// The tables of pagelz: those of `dictionary`, or the shipped ones.
+    pub(crate) fn pagelz_tables(dictionary: Option<&Self>) -> &pagelz::Tables {
+        match dictionary {
+            Some(Self::Pagelz(tables)) => tables,
+            _ => &pagelz::SHIPPED,
+        }
+    }
+}
+
+/// Any content will do, as for the others: what is no tables is pages to train on.
+fn lengths(content: &[u8]) -> Result<pagelz::Lengths, ParameterError> {
+    match pagelz::is_tables(content) {
+        true => pagelz::Lengths::parse(content),
+        false => Ok(pagelz::train(content)?),
     }
 }
 

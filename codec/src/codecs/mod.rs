@@ -21,4 +21,4 @@ mod train;
 pub use page_codec::{Codec, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
-pub use train::{DICTIONARY_LEN_MIN, TrainError, train, train_samples};
+pub use train::{DICTIONARY_LEN_MIN, TABLES_LEN, TrainError, shipped_tables, train, train_samples};

@@ -47,7 +47,8 @@ pub struct Parameters<'a> {
     pub level: Option<i32>,
     /// Bits of deflate's window. A negative number leaves out zlib's frame.
     pub winbits: Option<i32>,
-    /// Bytes that pages are expected to have in common.
+    /// Bytes that pages are expected to have in common. For pagelz they are tables that
+    /// [`train`](crate::train) made, or pages to train tables on.
     pub dictionary: Option<&'a [u8]>,
 }
 
@@ -208,7 +209,7 @@ impl Codec {
             (Algorithm::Lz4, None) => lz4::THREAD_BYTES,
             (Algorithm::Lz4, Some(_)) => 0,
             (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4hc, _) => 0,
-            (Algorithm::Zstd | Algorithm::Deflate, _) => 0,
+            (Algorithm::Zstd | Algorithm::Deflate | Algorithm::Pagelz, _) => 0,
         }
     }
 }

@@ -4,6 +4,7 @@
 //!   output            one blob, for all algorithms
 //!   lzo               one table
 //!   lz4, lz4hc        one state each, for any level; lz4's only with dictionaries
+//!   pagelz            one state, for any level and tables
 //!   deflate, zstd     up to four compressors by their parameters, one decompressor
 //! ```
 //!
@@ -12,7 +13,7 @@
 //! Locks: those of a dictionary.
 
 use super::dictionary::Dictionary;
-use crate::algorithms::{deflate, lz4, lz4hc, lzo, zstd};
+use crate::algorithms::{deflate, lz4, lz4hc, lzo, pagelz, zstd};
 use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX};
 use std::fmt;
 use std::ops::Range;
@@ -39,6 +40,7 @@ pub struct Stream {
     lz4hc: lz4hc::Context,
     zstd: zstd::Contexts,
     deflate: deflate::Contexts,
+    pagelz: Option<pagelz::Compressor>,
 }
 
 impl Stream {
@@ -49,13 +51,14 @@ impl Stream {
 
     /// Bytes on the heap, with those that the libraries have allocated.
     pub fn heap_bytes(&self) -> usize {
-        let Self { output, lzo, lz4, lz4hc, zstd, deflate } = self;
+        let Self { output, lzo, lz4, lz4hc, zstd, deflate, pagelz } = self;
         output.len()
             + lzo.as_ref().map_or(0, |_| lzo::Compressor::BYTES)
             + lz4.heap_bytes()
             + lz4hc.heap_bytes()
             + zstd.heap_bytes()
             + deflate.heap_bytes()
+            + pagelz.as_ref().map_or(0, |_| pagelz::Compressor::BYTES)
     }
 
     /// Compresses `page`, whose length was checked.
@@ -92,6 +95,10 @@ impl Stream {
             }
             (Algorithm::Zstd, _) => self.zstd.compress(page, output, level)?,
             (Algorithm::Deflate, _) => self.deflate.compress(page, output, level, winbits)?,
+            (Algorithm::Pagelz, tables) => {
+                let tables = Dictionary::pagelz_tables(tables);
+                pagelz_work(&mut self.pagelz)?.compress(tables, page, output, level)
+            }
         };
         Ok(0..len)
     }
@@ -109,9 +116,8 @@ impl Stream {
             }
             (Algorithm::Zstd, _) => self.zstd.decompress(blob, page),
             (Algorithm::Deflate, _) => self.deflate.decompress(blob, page, settings.winbits),
-            (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4 | Algorithm::Lz4hc, _) => {
-                decompress_stateless(settings, blob, page)
-            }
+            (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4 | Algorithm::Lz4hc, _)
+            | (Algorithm::Pagelz, _) => decompress_stateless(settings, blob, page),
         }
     }
 
@@ -142,6 +148,9 @@ pub(crate) fn decompress_stateless(
         (Algorithm::Lz4 | Algorithm::Lz4hc, Some(dictionary)) => {
             lz4::decompress_with(dictionary.lz4_content(), blob, page)
         }
+        (Algorithm::Pagelz, tables) => {
+            pagelz::decompress(Dictionary::pagelz_tables(tables), blob, page)
+        }
         (Algorithm::Zstd | Algorithm::Deflate, _) => Err(CodecError::NeedsStream),
     }
 }
@@ -153,6 +162,7 @@ fn bound(algorithm: Algorithm, len: usize) -> usize {
         Algorithm::Lz4 | Algorithm::Lz4hc => lz4::bound(len),
         Algorithm::Zstd => zstd::bound(len),
         Algorithm::Deflate => deflate::bound(len),
+        Algorithm::Pagelz => pagelz::bound(len),
     }
 }
 
@@ -160,6 +170,15 @@ fn lzo_table(kept: &mut Option<lzo::Compressor>) -> Result<&mut lzo::Compressor,
     match kept {
         Some(table) => Ok(table),
         none => Ok(none.insert(lzo::Compressor::new()?)),
+    }
+}
+
+fn pagelz_work(
+    kept: &mut Option<pagelz::Compressor>,
+) -> Result<&mut pagelz::Compressor, CodecError> {
+    match kept {
+        Some(work) => Ok(work),
+        none => Ok(none.insert(pagelz::Compressor::new()?)),
     }
 }
 

@@ -28,11 +28,13 @@ pub(crate) fn codecs() -> Vec<Codec> {
         "deflate:0",
         "deflate:1",
         "deflate:9",
+        "pagelz",
+        "pagelz:1",
     ];
     let mut codecs: Vec<Codec> = texts.iter().map(|text| text.parse().expect("a codec")).collect();
     let content: Vec<u8> = (0..20).flat_map(page).collect();
     let dictionary = Parameters { dictionary: Some(&content), ..Parameters::default() };
-    for algorithm in [Algorithm::Lz4, Algorithm::Lz4hc, Algorithm::Zstd] {
+    for algorithm in [Algorithm::Lz4, Algorithm::Lz4hc, Algorithm::Zstd, Algorithm::Pagelz] {
         codecs.push(Codec::with_parameters(algorithm, &dictionary).expect("it takes them"));
     }
     for winbits in [-15, -9, 9, 15] {

@@ -58,8 +58,9 @@ pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
         None => Source::of_files(&args.files)?,
     };
     let pages = Pages::sort(&source, args.size)?;
-    let content = patiently(|| codec::train(&pages.train, args.size as usize))
-        .map_err(|error| Failure::about("no dictionary", error))?;
+    let content =
+        patiently(|| codec::train(args.algorithm.algorithm(), &pages.train, args.size as usize))
+            .map_err(|error| Failure::about("no dictionary", error))?;
     let with = args.algorithm.with_dictionary(&content);
     let with = with.map_err(|error| Failure::about("the dictionary", error))?;
     let gain = Gain::measure(&args.algorithm, &with, &pages.held_out)?;
@@ -211,9 +212,9 @@ mod tests {
         let pages = Pages::sort(&source, 8 << 10).unwrap();
         std::fs::remove_file(&file).unwrap();
         assert!(!pages.train.windows(PAGE_SIZE).any(|page| page == &pages.held_out[..PAGE_SIZE]));
-        let content = codec::train(&pages.train, 8 << 10).unwrap();
-        for text in ["zstd", "lz4", "lz4hc"] {
+        for text in ["zstd", "lz4", "lz4hc", "pagelz"] {
             let codec: Codec = text.parse().unwrap();
+            let content = codec::train(codec.algorithm(), &pages.train, 8 << 10).unwrap();
             let with = codec.with_dictionary(&content).unwrap();
             let gain = Gain::measure(&codec, &with, &pages.held_out).unwrap();
             assert!(gain.percent() > 1.0, "{text}: {} of {}", gain.with, gain.without);

@@ -59,10 +59,10 @@ pub(crate) struct Serve {
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
-    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, optionally with a level: zstd:7
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
-    /// Dictionary of what pages have in common, for lz4, lz4hc or zstd; ramfold train makes one
+    /// Dictionary of what pages share, for lz4, lz4hc, zstd or pagelz; ramfold train makes one
     #[arg(long, value_name = "FILE")]
     pub(crate) dictionary: Option<PathBuf>,
     /// Up to 2^N frames per zspage, N from 0 to 4; a larger N packs denser
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     /// How densely cold pages are compressed: fast takes lz4, dense takes zstd [default: fast]
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "algorithm")]
     pub(crate) density: Option<Density>,
-    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, optionally with a level: zstd:7
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
     #[arg(long, value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: Option<codec::Codec>,
     /// Write what the program takes over time: FILE.html is a page with a picture, FILE.svg the
@@ -226,7 +226,7 @@ pub(crate) struct Train {
     #[arg(long, default_value = "64K", value_name = "BYTES", value_parser = size::parse)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) size: u64,
-    /// The algorithm it is for: zstd, lz4 or lz4hc, optionally with a level: zstd:7
+    /// The algorithm it is for: zstd, lz4, lz4hc or pagelz, optionally with a level: zstd:7
     #[arg(long, default_value = "zstd", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
 }

@@ -149,7 +149,7 @@ mod tests {
         let rows = [
             (
                 "--algorithm=best",
-                "unknown algorithm \"best\"; known: lzo-rle lzo lz4 lz4hc zstd deflate",
+                "unknown algorithm \"best\"; known: lzo-rle lzo lz4 lz4hc zstd deflate pagelz",
             ),
             ("--algorithm=zstd:99", "not 99"),
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),

@@ -246,7 +246,7 @@ fn estimates_try_every_algorithm_and_chain() {
         assert!(numbers && row["algorithm"].is_string(), "{row}");
         assert!(row["ratio"].as_f64() > Some(1.0), "files of /usr compress: {row}");
     }
-    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate"] {
+    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate", "pagelz"] {
         for order in 2..=4 {
             let fits = |row: &&Value| row["algorithm"] == algorithm && row["chain_order"] == order;
             assert!(rows.iter().any(|row| fits(&row)), "no row {algorithm} {order}: {estimate}");

@@ -107,7 +107,7 @@ claims! {
 #[test]
 fn every_algorithm_gives_back_what_it_was_given() {
     let Some(rig) = rig(&["cc"]) else { return };
-    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate", "zstd:7"] {
+    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate", "pagelz", "zstd:7"] {
         let said = rig.right("walk", &["--limit", LIMIT, "--algorithm", algorithm]);
         assert!(said.contains("pages left"), "{algorithm}: {said}");
     }
