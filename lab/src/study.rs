@@ -24,7 +24,7 @@ mod teardown;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 16] = [
+pub(crate) const STUDIES: [Study; 17] = [
     alloc::STUDY,
     breakdown::STUDY,
     cache::STUDY,
