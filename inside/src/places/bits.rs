@@ -56,8 +56,9 @@ mod tests {
                 end = Some(first + count);
             }
             prop_assert_eq!(again, pages);
-            let one_by_one: Vec<usize> = (0..GROUP_PAGES).filter(|at| pages >> at & 1 == 1).collect();
-            prop_assert_eq!(ones(pages).collect::<Vec<_>>(), one_by_one);
+            let each: Vec<usize> =
+                (0..GROUP_PAGES).filter(|at| pages >> at & 1 == 1).collect();
+            prop_assert_eq!(ones(pages).collect::<Vec<_>>(), each);
         }
     }
 

@@ -25,7 +25,7 @@ const SIZES: [usize; 2] = [4, 16];
 /// One in this many groups is watched.
 const WATCHED_ONE_IN: u64 = 16;
 /// Evidence is halved when there is so much of it, so that old times are forgotten.
-const EVIDENCE_MAX: u32 = 1 << 12;
+const EVIDENCE_MAX: u32 = 1 << 12; // 4096
 /// While nothing is known, half of the pages beside are expected to be wanted.
 const YOUNG: Tally = Tally { beside: 64, wanted: 32 };
 

@@ -13,7 +13,7 @@ use crate::places::{Density, bits};
 use std::collections::HashMap;
 
 /// More groups than this are not followed: their memory may be gone without a word.
-const TRIALS_MAX: usize = 1 << 12;
+const TRIALS_MAX: usize = 1 << 12; // 4096
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Trial {

@@ -21,7 +21,7 @@
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;
-use crate::rows::{Field, Format, Row, fields};
+use crate::rows::{Field, Format, fields};
 use cases::{Case, Kind};
 use clap::{ArgMatches, Args, FromArgMatches};
 use sample::Sample;

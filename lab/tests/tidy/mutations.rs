@@ -12,8 +12,7 @@ use crate::tree::{Document, Finding, Source};
 /// The crates that have rows, and how many at least.
 const CRATES: [&str; 12] = [
     "host", "zsmalloc", "zram", "zswap", "region", "inside", "serve", "disk", "codec", "buddy",
-    "capi",
-    "lab",
+    "capi", "lab",
 ];
 const ROWS_MIN: usize = 7;
 

@@ -72,7 +72,8 @@ pub(super) fn measure(
     let order = Rng::new(SEED, 0).permutation(units);
     let mut back = vec![0; unit];
     for _ in 0..PASSES {
-        (bytes.clear(), places.clear());
+        bytes.clear();
+        places.clear();
         packed.pass(judged.chunks(unit * STRETCH), |some| {
             pack(&mut *packer, some, unit, cost.longest(), &mut bytes, &mut places)
         })?;

@@ -11,7 +11,7 @@
 use crate::ground::Rng;
 use crate::pages::PAGE_SIZE;
 
-const SEED: u64 = 0x7061_6765_73;
+const SEED: u64 = 0x0070_6167_6573;
 
 /// See the module documentation.
 pub(super) struct Workload<'a> {
