@@ -32,8 +32,10 @@ fn nbdkit_is_filled_verified_and_measured() {
     let expected = [
         r#""malloc" "randread""#,
         r#""malloc" "randwrite""#,
+        r#""malloc" "randwrite-pages""#,
         r#""zstd" "randread""#,
         r#""zstd" "randwrite""#,
+        r#""zstd" "randwrite-pages""#,
     ];
     assert_eq!(measured, expected);
     for row in rows(&document) {

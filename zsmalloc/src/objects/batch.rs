@@ -88,8 +88,8 @@ impl Sorted {
     }
 
     /// Takes the list of a lock.
-    fn take(&mut self, class: &Class) -> u16 {
-        std::mem::replace(&mut self.heads[class.number], END)
+    fn take(&mut self, lock: usize) -> u16 {
+        std::mem::replace(&mut self.heads[lock], END)
     }
 }
 
@@ -108,23 +108,34 @@ impl Pool {
         let mut sorted = Sorted::new(self.moves());
         let tables = self.tables();
         sorted.find(tables, entries);
+        self.free_sorted(&tables, &mut sorted);
+    }
+
+    /// Frees the objects of a batch, list by list.
+    ///
+    /// A list's lock may be one that the pool has not made: it was read in the header of a frame's
+    /// next life. Then another lock is held instead, and its objects are looked for again.
+    #[inline(always)]
+    fn free_sorted(&self, tables: &Tables<'_>, sorted: &mut Sorted) {
         let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
         // The locks that are free come first.
         let mut busy = false;
         for index in 0..sorted.locks_len {
-            let class = self.classes.at(usize::from(sorted.locks[index]));
+            let lock = usize::from(sorted.locks[index]);
+            let class = self.classes.at(lock);
             if let Some(&next) = sorted.locks[..sorted.locks_len].get(index + 1) {
                 self.classes.at(usize::from(next)).prefetch();
             }
             match self.try_lock(class) {
-                Some(state) => self.free_list(class, state, &tables, &mut sorted, &mut rest),
+                Some(state) => self.free_list((class, lock), state, tables, sorted, &mut rest),
                 None => busy = true,
             }
         }
         for index in 0..if busy { sorted.locks_len } else { 0 } {
-            let class = self.classes.at(usize::from(sorted.locks[index]));
-            if sorted.heads[class.number] != END {
-                self.free_list(class, self.lock(class), &tables, &mut sorted, &mut rest);
+            let lock = usize::from(sorted.locks[index]);
+            let class = self.classes.at(lock);
+            if sorted.heads[lock] != END {
+                self.free_list((class, lock), self.lock(class), tables, sorted, &mut rest);
             }
         }
         // One by one, each where it is found: asked for again, it could be a stray again.
@@ -133,18 +144,19 @@ impl Pool {
         self.stir();
     }
 
-    /// Frees the objects of a batch that are under one lock, which this gives up. Objects that
-    /// moved are left, and so are those whose zspage went to another shard.
+    /// Frees the objects of a batch that were found under one lock. The class is that of the lock,
+    /// if the pool has made it, and its state is given up. Objects that moved are left, and so are
+    /// those whose zspage went to another shard.
     fn free_list(
         &self,
-        class: &Class,
+        (class, lock): (&Class, usize),
         mut state: LockGuard<'_, State>,
         tables: &Tables<'_>,
         sorted: &mut Sorted,
         rest: &mut Rest,
     ) {
-        let (of, mut position) = (tables.descriptors(class), sorted.take(class));
-        if self.moves() != sorted.moves {
+        let (of, mut position) = (tables.descriptors(class), sorted.take(lock));
+        if self.moves() != sorted.moves || class.number != lock {
             position = self.find_list_again(class, tables, position, sorted, rest);
         }
         let mut freed = 0;
@@ -191,5 +203,32 @@ impl Pool {
             there = at;
         }
         there
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{Memory, MemoryConfig, Pool, PoolConfig};
+
+    /// What a look without a lock may find: the header of a frame's next life, which names a shard
+    /// that this pool has not made. Such objects were once lost.
+    #[test]
+    fn objects_found_under_a_lock_that_is_not_there_are_freed() {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(16 << 20) };
+        let pool = Pool::new(Memory::new(config).expect("address space"), PoolConfig::default());
+        let pool = pool.expect("a pool");
+        let handles: Vec<_> = (0..9).map(|_| pool.alloc(&[7; 1000]).expect("room")).collect();
+        let entries: Vec<CellNumber> = handles.into_iter().map(|it| it.entry()).collect();
+        let mut sorted = Sorted::new(pool.moves());
+        sorted.find(pool.tables(), &entries);
+        assert_eq!(sorted.locks_len, 1);
+        let found = usize::from(sorted.locks[0]);
+        let head = sorted.take(found);
+        sorted.heads[LOCKS_NAMED - 1] = head;
+        sorted.locks[0] = (LOCKS_NAMED - 1) as u16;
+        pool.free_sorted(&pool.tables(), &mut sorted);
+        let report = pool.check().expect("it is sound");
+        assert_eq!((pool.stats().objects, report.in_flight), (0, 0));
     }
 }
