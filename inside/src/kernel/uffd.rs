@@ -126,7 +126,8 @@ impl Uffd {
     /// # Safety
     ///
     /// - `from` is registered with this descriptor, so that a touch of what has left is a fault.
-    /// - `to` is registered memory of ours that nothing refers to.
+    /// - `to` is registered, and what belongs there is what is moved, or it is memory of ours that
+    ///   nothing refers to.
     pub(crate) unsafe fn move_pages(&self, to: usize, from: usize, pages: usize) -> Progress {
         self.transfer(IOC_MOVE, to, from, pages * PAGE)
     }

@@ -35,7 +35,7 @@ const GROWTH: u64 = 1 << 20;
 /// Trays take this part of the limit, in bounds.
 const TRAYS_PART: u64 = 8;
 const TRAYS_MIN: u64 = 8;
-const TRAYS_MAX: u64 = 1 << 11; // 512 MiB of trays
+const TRAYS_MAX: u64 = 1 << 8; // 64 MiB of trays
 /// Groups that the system held are tried again after this time.
 const SHELF_TIME: Duration = Duration::from_millis(500);
 /// How often to ask what forks share.

@@ -265,16 +265,19 @@ impl<'a> Server<'a> {
         let mut state = engine.urgent();
         let state = &mut *state;
         let place = state.book.word(address).place();
-        let (window, walk) = self.streaks.window(address);
-        let came = engine.bring(state, address, window, &mut self.buffer);
+        let walk = self.streaks.window(address);
+        let came = engine.bring(state, address, walk.0, &mut self.buffer);
         if came.pages == 0 {
             return self.refused(address, came.errno);
         }
         state.list(address & !(GROUP - 1));
-        self.streaks.came(walk, address, came.pages);
-        self.count(place, came);
         // Others may have come, although the page that was touched did not.
-        came.pages & bits(page_in_group(address), 1) != 0 || self.refused(address, came.errno)
+        let done = came.pages & bits(page_in_group(address), 1) != 0;
+        self.count(place, came, done);
+        if done {
+            self.streaks.came(walk, address, came.pages);
+        }
+        done || self.refused(address, came.errno)
     }
 
     /// A page did not come. False if it has to be tried again.
@@ -290,7 +293,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn count(&self, place: Place, came: Came) {
+    fn count(&self, place: Place, came: Came, done: bool) {
         let slot = self.slot;
         let (faults, pages_in) = match place {
             Place::Program => (&slot.first_touches, 0),
@@ -298,7 +301,7 @@ impl<'a> Server<'a> {
             Place::Slot(_) => (&slot.stored_faults, u64::from(came.pages.count_ones())),
         };
         // relaxed: figures. The pager corrects `room` by what the system says.
-        faults.fetch_add(1, Ordering::Relaxed);
+        faults.fetch_add(u64::from(done), Ordering::Relaxed);
         slot.pages_in.fetch_add(pages_in, Ordering::Relaxed);
         self.engine.put.fetch_add(came.grown as u64, Ordering::Relaxed);
         // relaxed: as above.

@@ -29,23 +29,27 @@ pub(crate) struct Streaks {
 }
 
 impl Streaks {
-    /// The window for a fault at `address`, and the walk that it belongs to.
-    pub(crate) fn window(&mut self, address: usize) -> (usize, usize) {
-        let known = self.walks.iter().position(|walk| walk.end == address);
-        let walk = known.unwrap_or_else(|| {
-            self.next = (self.next + 1) % WALKS;
-            self.walks[self.next] = Walk { end: 0, window: 0 };
-            self.next
-        });
-        let window = (self.walks[walk].window * 2).clamp(1, WINDOW_MAX);
-        self.walks[walk].window = window;
-        (window, walk)
+    /// The window for a fault at `address`, and the walk that it belongs to, if it is known.
+    pub(crate) fn window(&self, address: usize) -> (usize, Option<usize>) {
+        let walk = self.walks.iter().position(|walk| walk.end == address);
+        let window = walk.map_or(1, |walk| self.walks[walk].window * 2);
+        (window.clamp(1, WINDOW_MAX), walk)
     }
 
-    /// Pages of a group came, as bits, the one at `address` among them.
-    pub(crate) fn came(&mut self, walk: usize, address: usize, pages: u64) {
+    /// Pages of a group came with that window, as bits, the one at `address` among them. A fault
+    /// that has to be tried again changes nothing here.
+    pub(crate) fn came(
+        &mut self,
+        (window, walk): (usize, Option<usize>),
+        address: usize,
+        pages: u64,
+    ) {
+        let walk = walk.unwrap_or_else(|| {
+            self.next = (self.next + 1) % WALKS;
+            self.next
+        });
         let after = (pages >> page_in_group(address)).trailing_ones() as usize;
-        self.walks[walk].end = address + after * PAGE;
+        self.walks[walk] = Walk { end: address + after * PAGE, window };
     }
 }
 
@@ -61,22 +65,22 @@ mod tests {
         for expected in [1, 2, 4, 8, 16, 32] {
             let (window, walk) = streaks.window(at);
             assert_eq!(window, expected);
-            streaks.came(walk, at, bits(page_in_group(at), window));
+            assert_eq!(streaks.window(at).0, window, "it is tried again");
+            streaks.came((window, walk), at, bits(page_in_group(at), window));
             at += window * PAGE;
-            let (other, walk) = streaks.window(at * 7 + PAGE);
-            assert_eq!(other, 1, "no walk goes there");
-            streaks.came(walk, 3 * at, 1);
+            let other = streaks.window(at * 7 + PAGE);
+            assert_eq!(other.0, 1, "no walk goes there");
+            streaks.came(other, 3 * at, 1);
         }
     }
 
     #[test]
     fn a_walk_that_was_cut_short_goes_on_where_it_ended() {
         let mut streaks = Streaks::default();
-        let (_, walk) = streaks.window(0x5000);
         // Pages before the one that was touched came too, and one more that is apart.
-        streaks.came(walk, 0x5000, 0b1_0011_1111);
-        let (window, walk) = streaks.window(0x6000);
-        assert_eq!(window, 2);
+        streaks.came(streaks.window(0x5000), 0x5000, 0b1_0011_1111);
+        let walk = streaks.window(0x6000);
+        assert_eq!(walk.0, 2);
         streaks.came(walk, 0x6000, bits(6, 1));
         assert_eq!(streaks.window(0x7000).0, 4);
     }

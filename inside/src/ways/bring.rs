@@ -23,13 +23,13 @@ use crate::places::{
 };
 use std::time::Instant;
 
-/// Pages that a walk brings in at most.
+/// Pages of a tray that a walk brings in at most.
 pub(crate) const WINDOW_MAX: usize = GROUP_PAGES; // 64
 
-/// Pages of the store that a walk brings in at most.
-const STORED_MAX: usize = 16;
+/// Pages of the store, or of zeros, that a walk brings in at most.
+const AT_ONCE_MAX: usize = 16;
 
-static ZEROS: [u8; STORED_MAX * PAGE] = [0; STORED_MAX * PAGE];
+static ZEROS: [u8; AT_ONCE_MAX * PAGE] = [0; AT_ONCE_MAX * PAGE];
 
 /// What came by a fault.
 #[derive(Debug, Clone, Copy)]
@@ -67,31 +67,24 @@ impl Engine {
 
     fn bring_zeros(&self, book: &Book, address: usize, window: usize) -> Came {
         let page = page_in_group(address);
+        let window = window.min(AT_ONCE_MAX).min(GROUP_PAGES - page);
         let mut count = 1;
         if window > 1 {
-            let untouched = self.resident.empty_run(address, window.min(GROUP_PAGES - page));
+            let untouched = self.resident.empty_run(address, window);
             let ours = |&page: &usize| {
                 let at = address + page * PAGE;
                 book.word(at) == Word::PROGRAM && book.is_registered(&(at..at + PAGE))
             };
             count = (0..untouched).take_while(ours).count().max(1);
         }
-        let mut pages = 0;
-        let mut errno = 0;
-        // The run that wakes the thread is the last.
-        for first in (0..count).step_by(STORED_MAX).collect::<Vec<_>>().into_iter().rev() {
-            let len = (count - first).min(STORED_MAX);
-            // SAFETY: nobody has touched these pages, so they read as zeros.
-            let mut progress =
-                unsafe { self.uffd.copy(address + first * PAGE, &ZEROS[..len * PAGE]) };
-            if first == 0 && progress.errno == libc::ENOENT && progress.pages == 0 {
-                // Two mappings meet here.
-                progress = self.bring_zero(&self.uffd, address);
-            }
-            pages |= bits(page + first, progress.pages);
-            errno = progress.errno;
+        // SAFETY: nobody has touched these pages, so they read as zeros.
+        let mut progress = unsafe { self.uffd.copy(address, &ZEROS[..count * PAGE]) };
+        if progress.errno == libc::ENOENT && count > 1 {
+            // Two mappings meet here.
+            progress = self.bring_zero(&self.uffd, address);
         }
-        Came { pages, grown: pages.count_ones() as usize, errno }
+        let pages = bits(page, progress.pages);
+        Came { pages, grown: progress.pages, errno: progress.errno }
     }
 
     /// Puts zeros where one page is missing that is not out.
@@ -167,7 +160,7 @@ impl Engine {
         } else {
             state.stored_density.pages_at_once(state.worth.stored_per_cent())
         };
-        let mut wanted = stored & (walk(page, window.min(STORED_MAX)) | aligned(page, count));
+        let mut wanted = stored & (walk(page, window.min(AT_ONCE_MAX)) | aligned(page, count));
         if wanted.count_ones() > 1 {
             // A copy would remove the mark of a guard page.
             wanted &= self.resident.empty(group) | bits(page, 1);

@@ -188,10 +188,10 @@ impl Engine {
             state.trays.range(tray)
         };
         // SAFETY: by E3 no word names a place of the tray, and it is in no queue.
-        if let Err(error) = unsafe { empty(&range, &self.uffd) } {
-            lost(&format!("a tray cannot be emptied: {error}"));
+        match unsafe { empty(&range, &self.uffd) } {
+            Ok(()) => self.patient().trays.give_back(tray),
+            Err(_) => self.patient().trays.retire(tray),
         }
-        self.patient().trays.give_back(tray);
         if full { None } else { Some(kept) }
     }
 

@@ -112,6 +112,11 @@ impl Trays {
         }
     }
 
+    /// A tray that could not be emptied is not used any more.
+    pub(super) fn retire(&mut self, tray: u32) {
+        self.trays[tray as usize] = None;
+    }
+
     /// Makes a tray free that was emptied.
     pub(crate) fn give_back(&mut self, tray: u32) {
         self.trays[tray as usize] = None;
@@ -123,13 +128,15 @@ impl Trays {
 ///
 /// # Errors
 ///
-/// What the system answers. The tray cannot be used then.
+/// What the system answers. The tray cannot be used any more then.
 ///
 /// # Safety
 ///
 /// `range` is a tray's, and nothing refers to its bytes.
 pub(crate) unsafe fn empty(range: &Range<usize>, uffd: &Uffd) -> io::Result<()> {
-    uffd.unregister(range)?;
+    // A program may have as many mappings as the system lets it have. Then the mapping of the trays
+    // cannot be split, and the other thread reads an event of ours.
+    let is_split = uffd.unregister(range).is_ok();
     let start = range.start as *mut libc::c_void;
     // SAFETY: the caller's contract.
     let discard = || unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
@@ -139,7 +146,7 @@ pub(crate) unsafe fn empty(range: &Range<usize>, uffd: &Uffd) -> io::Result<()> 
     if discard() != 0 && (unlock() != 0 || discard() != 0) {
         return Err(io::Error::last_os_error());
     }
-    uffd.register(range)
+    if is_split { uffd.register(range) } else { Ok(()) }
 }
 
 fn reserve(len: usize) -> io::Result<usize> {

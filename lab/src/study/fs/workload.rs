@@ -152,8 +152,13 @@ impl Plan {
         // -k keeps the files; one sync of each file before it is closed is its default. Its log
         // goes nowhere: it would lie in the working directory.
         command.args(["-k", "-l", "/dev/null", "-L", "1", "-n", &each.to_string()]);
-        command.args(["-s", &self.file_bytes.to_string(), "-t", &threads.to_string()]);
-        command.arg("-d").arg(&directory);
+        command.args(["-s", &self.file_bytes.to_string()]);
+        // Each directory has a thread. In one directory, threads that begin in the same microsecond
+        // give their files the same names, and some files are written over.
+        std::fs::create_dir_all(&directory).map_err(LabError::io("a directory for fs_mark"))?;
+        for thread in 0..threads {
+            command.arg("-d").arg(directory.join(thread.to_string()));
+        }
         let said = tool::run(command, "fsmark", lab)?;
         let not_understood = || LabError::Store { what: "fs_mark".into(), why: said.clone() };
         files_per_s(&said).ok_or_else(not_understood)
