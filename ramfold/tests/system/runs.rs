@@ -124,13 +124,17 @@ fn a_run_that_was_killed_is_told_of_once_and_removed() {
 #[test]
 fn a_run_that_ends_before_its_processes_is_shown_until_they_end() {
     let Some(rig) = rig(&["cc"]) else { return };
-    let script = "\"$0\" waits & echo $!";
+    let script = "\"$0\" waits & echo $!; read line; true";
     let mut command = rig.run(&["--quiet", "--", "sh", "-c", script]);
-    let mut child = command.arg(&rig.program).stdout(Stdio::piped()).spawn().expect("it starts");
+    command.arg(&rig.program).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
     let mut lines =
         BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
     let both: Vec<String> = lines.by_ref().take(2).collect();
     let pid = both.iter().find_map(|line| line.parse::<u32>().ok()).expect("a number");
+    // A process that has no place on the board yet is none of the run.
+    eventually("its place", || said(&mut at(&rig, &["stat", &pid.to_string()])).1.is_empty());
+    drop(child.stdin.take());
     assert!(child.wait().expect("it ends").success());
     let list = succeed(&mut at(&rig, &["stat"]));
     assert!(list.contains("has ended; its processes go on"), "{list}");

@@ -70,7 +70,7 @@ fn names_modes_and_lengths_are_the_kernels() {
         assert_eq!(found.mode(), 0o100_000 | mode, "{name}");
         assert_eq!((found.len(), found.blocks(), found.uid()), (4096, 0, 0), "{name}");
     }
-    assert_eq!(names(&tree.path("zram0")).len(), 21 + 3, "disk, block_state and zsmalloc besides");
+    assert_eq!(names(&tree.path("zram0")).len(), 22 + 3, "disk, block_state and zsmalloc besides");
     assert_eq!(names(&tree.path("zram0/zsmalloc")), ["classes"]);
     assert_eq!(fs::metadata(tree.disk()).unwrap().len(), 0, "no size yet");
     assert!(tree.read("pagetypeinfo").starts_with("Page block order: 9\n"));
