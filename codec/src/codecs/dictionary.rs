@@ -37,7 +37,7 @@ impl Dictionary {
             Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
             Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
             Algorithm::Zstd => Self::Zstd(zstd::Dictionary::new(content, level)?),
-            Algorithm::Pagelz => Self::Pagelz(Box::new(pagelz::Tables::new(&lengths(content)?))),
+            Algorithm::Pagelz => Self::Pagelz(tables(&lengths(content)?)),
             Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate => {
                 return Err(ParameterError::NoDictionary(algorithm));
             }
@@ -88,4 +88,11 @@ impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dictionary").field("heap_bytes", &self.heap_bytes()).finish()
     }
+}
+
+/// A function of its own, because the tables are on its stack before they are on the heap. Inlined,
+/// they would be on the stacks of callers that make none.
+#[inline(never)]
+fn tables(lengths: &pagelz::Lengths) -> Box<pagelz::Tables> {
+    Box::new(pagelz::Tables::new(lengths))
 }
