@@ -55,8 +55,9 @@ const READS: usize = 20;
 const STEPS: usize = 12;
 /// Objects stored before the threads start; two thirds are freed again.
 const FILL: usize = 18;
-/// Few, so that objects are neighbours: 6 or 4 of them to a zspage of 2 frames, or a frame each.
-const LENGTHS: [usize; 5] = [1300, 1300, 1300, 2000, SIZE_MAX];
+/// Few, so that objects are neighbours: 6 or 4 of them to a zspage of 2 frames, or a frame each. In
+/// chains of 16 frames, 1300 bytes may be a guest where 1330 bytes are.
+const LENGTHS: [usize; 5] = [1300, 1300, 1330, 2000, SIZE_MAX];
 /// Cells that all workers write.
 const SHARED_CELLS: usize = 3;
 
@@ -121,7 +122,12 @@ impl Named {
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     study: Study,
-    shards: usize,
+    /// `None`: the others are made when two threads meet.
+    shards: Option<usize>,
+    /// Only a fitted pool has guests, while it is small.
+    rule: Rule,
+    /// Of a zspage at most.
+    frames: usize,
 }
 
 struct World {
@@ -139,15 +145,13 @@ impl World {
             expected_bytes: 32 << 20,
             worker: false,
         });
-        let chain = ChainSize::new(2).expect("2");
-        let Kind { study, shards } = kind;
-        let shards = Some(shards);
+        let Kind { study, shards, rule, frames } = kind;
+        let chain = ChainSize::new(frames).expect("a chain");
         // Two values to a buffer in a model: soon full, and soon none is left.
         let deferred =
             QueueConfig { shards: Some(2), buffer_bytes: 4096, ..QueueConfig::default() };
-        let rule = Rule::LeastWaste;
-        // So that most frees are of objects given up before, by another thread too.
         let guests_below = PoolConfig::default().guests_below;
+        // A short lag, so that most frees are of objects given up before, by another thread too.
         let config = PoolConfig { chain, rule, shards, deferred, lag: 2, guests_below, study };
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");
         let leaf = pool.alloc_leaf().expect("room");
@@ -407,7 +411,7 @@ fn explore<S: Scheduler + 'static>(kind: Kind, scheduler: impl FnOnce(u64, usize
 
 /// The two halves of each kind's schedules, side by side.
 macro_rules! any_history {
-    ($($of:ident: $design:ident, $release:ident, $shards:literal;)*) => {
+    ($($of:ident: $design:ident, $release:ident, $rule:ident, $frames:literal, $shards:expr;)*) => {
         $(
             mod $of {
                 use super::*;
@@ -415,6 +419,8 @@ macro_rules! any_history {
                 const KIND: Kind = Kind {
                     study: Study { design: LockDesign::$design, release: Release::$release },
                     shards: $shards,
+                    rule: Rule::$rule,
+                    frames: $frames,
                 };
 
                 #[test]
@@ -432,9 +438,10 @@ macro_rules! any_history {
 }
 
 any_history! {
-    of_the_class_design: Class, Outside, 1;
-    of_classes_in_shards: Class, Outside, 2;
-    of_frames_released_inside_the_lock: Class, Inside, 2;
-    of_the_pool_design: Pool, Outside, 1;
-    of_the_hierarchical_design: Hierarchical, Outside, 1;
+    of_the_class_design: Class, Outside, LeastWaste, 2, Some(1);
+    of_classes_in_shards: Class, Outside, LeastWaste, 2, Some(2);
+    of_guests_and_shards_made_late: Class, Outside, Fitted, 16, None;
+    of_frames_released_inside_the_lock: Class, Inside, LeastWaste, 2, Some(2);
+    of_the_pool_design: Pool, Outside, LeastWaste, 2, Some(1);
+    of_the_hierarchical_design: Hierarchical, Outside, LeastWaste, 2, Some(1);
 }

@@ -98,7 +98,8 @@ impl<'a> Server<'a> {
             fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         let nanos = if self.children.is_empty() { RETRY_NANOS } else { 0 };
         let time = libc::timespec { tv_sec: 0, tv_nsec: nanos };
-        let busy = !self.waiting.is_empty() || !self.children.is_empty();
+        let busy =
+            !self.waiting.is_empty() || !self.children.is_empty() || !self.postponed.is_empty();
         let limit = if busy { &raw const time } else { std::ptr::null() };
         let count = fds.len() as libc::nfds_t;
         // SAFETY: the list is as long as the call is told, and the time lives as long as it runs.
@@ -133,6 +134,7 @@ impl<'a> Server<'a> {
             self.engine.forget(&mut state.book, &(to..to + len), true);
             state.moved(from, to, len);
         }
+        state.unsettled = false;
     }
 
     /// Two threads may tell of their calls in another order than that in which they made them. If
@@ -146,6 +148,7 @@ impl<'a> Server<'a> {
             let (from, to, len) = self.postponed.remove(at);
             state.moved(from, to, len);
         }
+        state.unsettled = !self.postponed.is_empty();
     }
 
     /// Acts on an event of this process.
@@ -264,6 +267,9 @@ impl<'a> Server<'a> {
         let engine = self.engine;
         let mut state = engine.urgent();
         let state = &mut *state;
+        if state.unsettled {
+            return false;
+        }
         let place = state.book.word(address).place();
         let walk = self.streaks.window(address);
         let came = engine.bring(state, address, walk.0, &mut self.buffer);

@@ -257,11 +257,10 @@ fn neighbours_stay_away_if_nobody_wanted_them() {
     let Some(rig) = rig() else { return };
     const STEP: usize = 20;
     let touched = (0..PAGES - KEPT).step_by(STEP).count();
-    let came = |turn: usize| {
-        rig.page_out();
-        // No walk: pages are touched from the last to the first.
+    // No walk: pages are touched from the last to the first.
+    let came = || {
         (0..touched).rev().for_each(|at| {
-            assert_eq!(read(rig.base, at * STEP), [(at * STEP) as u64, 1], "{turn}");
+            assert_eq!(read(rig.base, at * STEP), [(at * STEP) as u64, 1]);
         });
         PAGES - KEPT - rig.out()
     };
@@ -269,8 +268,51 @@ fn neighbours_stay_away_if_nobody_wanted_them() {
         let state = &mut *rig.engine.urgent();
         (0..1000).for_each(|_| state.learn(u64::MAX, pages));
     };
-    learn(u64::MAX);
-    assert!(came(0) > touched, "all neighbours were wanted");
     learn(1);
-    assert_eq!(came(1), touched);
+    rig.stage_all();
+    assert_eq!(came(), touched, "from trays");
+    learn(u64::MAX);
+    rig.page_out();
+    assert!(came() > touched, "all neighbours were wanted");
+    learn(1);
+    rig.page_out();
+    assert_eq!(came(), touched, "from the store");
+}
+
+/// A program that locks its memory (`mlockall`) brings zeros into free trays. Nothing left any more
+/// then.
+#[test]
+fn a_free_tray_with_a_page_in_it_is_emptied() {
+    let Some(rig) = rig() else { return };
+    for (tray, place) in (0..8).zip([0, 5, 0, 63, 0, 17, 0, 1]) {
+        let start = rig.engine.urgent().trays.range(tray).start;
+        // SAFETY: the tray is registered, and free; its server brings a page of zeros.
+        unsafe { ((start + place * PAGE) as *mut u8).write_volatile(1) };
+    }
+    for _ in 0..16 {
+        rig.page_out();
+        rig.engine.clear_shelf();
+    }
+    assert_eq!((rig.out(), rig.stored()), (PAGES - KEPT, PAGES - KEPT));
+    assert!((0..PAGES).all(|page| read(rig.base, page) == [page as u64, 1]));
+}
+
+/// While it is not known that a place is free, no page leaves from there: its word would be taken
+/// for that of the memory that was there before.
+#[test]
+fn nothing_leaves_while_a_move_is_postponed() {
+    let Some((engine, slot)) = engine() else { return };
+    const LEN: usize = 64 * PAGE;
+    let [d, e] = [1, 2].map(|place| place << 40);
+    let mut server = Server::new(engine, slot);
+    let mut state = engine.urgent();
+    state.book.registered(&(d..d + LEN));
+    state.book.registered(&(e..e + LEN));
+    state.list(d);
+    server.act(&mut state, Event::Moved { from: e, to: d, len: LEN });
+    drop(state);
+    assert_eq!(engine.stage(slot), Staged::Nothing);
+    assert!(!engine.urgent().book.queue(d), "it is in the queue still");
+    server.act(&mut engine.urgent(), Event::Gone { range: d..d + LEN, unmapped: true });
+    assert!(!engine.urgent().unsettled);
 }

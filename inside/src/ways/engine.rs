@@ -63,6 +63,9 @@ pub(crate) struct State {
     pub(super) staged: VecDeque<u32>,
     /// Groups with pages that the system holds. They are tried again after a while.
     pub(super) shelf: Vec<usize>,
+    /// Memory has come to a place of which the book says that it is taken. Until the news is read
+    /// that it became free, no page leaves and none comes.
+    pub(crate) unsettled: bool,
     /// The tray that the pager reads.
     pub(super) compressing: Option<u32>,
     /// How densely groups are touched that are in trays, and in the store.
@@ -189,6 +192,7 @@ impl State {
             queue: VecDeque::new(),
             staged: VecDeque::new(),
             shelf: Vec::new(),
+            unsettled: false,
             compressing: None,
             staged_density: Density::default(),
             stored_density: Density::default(),

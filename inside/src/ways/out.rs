@@ -48,6 +48,16 @@ pub(crate) enum Staged {
     NoGroup,
 }
 
+/// What became of pages that were to go to a tray.
+#[derive(Debug, Default, Clone, Copy)]
+struct Run {
+    moved: usize,
+    /// Pages that stay because the system holds them.
+    held: usize,
+    /// The tray has a page already at a place that should be free.
+    met: bool,
+}
+
 /// What became of a page in a tray.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
@@ -61,12 +71,14 @@ impl Engine {
     /// Moves the coldest group to a tray.
     pub(crate) fn stage(&self, slot: &Slot) -> Staged {
         let mut state = self.patient();
+        if state.unsettled {
+            return Staged::Nothing;
+        }
         let Some(&group) = state.queue.front() else { return Staged::NoGroup };
         let Some(tray) = state.trays.take(group) else { return Staged::NoTray };
         state.queue.pop_front();
         state.book.unqueue(group);
-        let mut moved = 0;
-        let mut busy = 0;
+        let mut sum = Run::default();
         if state.leaving.touches(&(group..group + GROUP), |range| self.is_missing(range)) {
             state.shelf.push(group);
             state.trays.give_back(tray);
@@ -74,25 +86,33 @@ impl Engine {
         }
         for part in state.book.registered_parts(group) {
             self.resident.present(&part, |run| {
-                let (pages, held) = self.stage_run(&mut state, &run, tray);
-                moved += pages;
-                busy += held;
-                true
+                let run = self.stage_run(&mut state, &run, tray);
+                sum = Run {
+                    moved: sum.moved + run.moved,
+                    held: sum.held + run.held,
+                    met: sum.met || run.met,
+                };
+                !sum.met
             });
         }
         // relaxed: a figure.
-        slot.busy.fetch_add(busy as u64, Ordering::Relaxed);
-        if busy > 0 {
+        slot.busy.fetch_add(sum.held as u64, Ordering::Relaxed);
+        if sum.held > 0 || sum.met {
             state.shelf.push(group);
         }
-        if moved == 0 {
+        if sum.moved == 0 && sum.met {
+            drop(state);
+            self.empty_tray(tray);
+            return Staged::Nothing;
+        }
+        if sum.moved == 0 {
             state.trays.give_back(tray);
             return Staged::Nothing;
         }
         state.staged.push_back(tray);
         let State { trials, stored_density, .. } = &mut *state;
         trials.end(group, stored_density);
-        Staged::Pages(moved)
+        Staged::Pages(sum.moved)
     }
 
     /// Forgets ranges that the kernel has taken away.
@@ -110,10 +130,9 @@ impl Engine {
         missing
     }
 
-    /// Moves a run of pages that are in memory to their places in a tray. Returns how many moved,
-    /// and how many the system holds.
-    fn stage_run(&self, state: &mut State, run: &Range<usize>, tray: u32) -> (usize, usize) {
-        let (mut address, mut moved, mut busy) = (run.start, 0, 0);
+    /// Moves a run of pages that are in memory to their places in a tray.
+    fn stage_run(&self, state: &mut State, run: &Range<usize>, tray: u32) -> Run {
+        let (mut address, mut sum) = (run.start, Run::default());
         let mut touched = 0;
         while address < run.end {
             let place = address % GROUP / PAGE;
@@ -130,22 +149,25 @@ impl Engine {
                     tray.homes[place + page] = home;
                 }
             }
-            moved += progress.pages;
+            sum.moved += progress.pages;
             address += progress.pages * PAGE;
             match progress.errno {
                 0 => {}
                 // An event waits, or the system stopped after some pages.
                 libc::EAGAIN if progress.pages > 0 => {}
-                libc::EAGAIN => return (moved, busy + 1),
+                libc::EAGAIN => return Run { held: sum.held + 1, ..sum },
+                // A program that locked its memory has brought zeros into our trays.
+                libc::EEXIST => return Run { met: true, ..sum },
                 libc::EBUSY if touched != address && self.unshare(address) => touched = address,
-                // The page is shared with a child, locked, or in use by the system.
-                _ => {
-                    busy += usize::from(progress.errno == libc::EBUSY);
+                // The page is shared with a child, or in use by the system (EBUSY), or locked or
+                // closed for writing (EINVAL), or has just gone.
+                errno => {
+                    sum.held += usize::from([libc::EBUSY, libc::EINVAL].contains(&errno));
                     address += PAGE;
                 }
             }
         }
-        (moved, busy)
+        sum
     }
 
     /// Makes a page movable that was shared with a child which has ended: the system moves only
@@ -179,20 +201,26 @@ impl Engine {
         }
         // relaxed: a figure.
         slot.pages_out.fetch_add(kept as u64, Ordering::Relaxed);
-        let range = {
+        {
             let mut state = self.patient();
             state.compressing = None;
             if kept > 0 {
                 state.worth.out_took(began.elapsed() / kept as u32);
             }
-            state.trays.range(tray)
-        };
+        }
+        self.empty_tray(tray);
+        if full { None } else { Some(kept) }
+    }
+
+    /// Makes a tray free that is in no queue, and of which no word names a place. One that cannot
+    /// be emptied is not used any more.
+    fn empty_tray(&self, tray: u32) {
+        let range = self.patient().trays.range(tray);
         // SAFETY: by E3 no word names a place of the tray, and it is in no queue.
         match unsafe { empty(&range, &self.uffd) } {
             Ok(()) => self.patient().trays.give_back(tray),
             Err(_) => self.patient().trays.retire(tray),
         }
-        if full { None } else { Some(kept) }
     }
 
     fn compress(&self, tray: u32, place: usize) -> Kept {

@@ -161,5 +161,9 @@ fn reserve(len: usize) -> io::Result<usize> {
     // it makes none anyway.
     // SAFETY: the mapping is new, and ours.
     unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
+    // Nothing moves between locked memory and other memory. A program may lock all that is mapped
+    // from now on (`mlockall`).
+    // SAFETY: as above.
+    unsafe { libc::munlock(start, len) };
     Ok(start as usize)
 }

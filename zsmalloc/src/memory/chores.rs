@@ -74,12 +74,12 @@ impl Memory {
     ///     }
     /// }
     /// assert!(pool.memory().relieve() > 0);
-    /// assert_eq!(pool.memory().free_bytes_held(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relieve(self: &Arc<Memory>) -> u64 {
         let before = self.frame_bytes();
-        self.tenants().iter().for_each(|tenant| tenant.compact());
+        // One after the other is let go, so that a pool that was given up meanwhile ends soon.
+        self.tenants().into_iter().for_each(|tenant| tenant.compact());
         self.release(0);
         before.saturating_sub(self.frame_bytes())
     }
