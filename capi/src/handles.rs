@@ -232,7 +232,7 @@ impl<const N: usize> Handles<N> {
     }
 }
 
-/// The generation after another; never 0.
+/// The generation after another. After the last comes 0.
 fn next(generation: u32) -> u32 {
     (generation + 1) & GENERATION_MASK as u32
 }

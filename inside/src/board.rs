@@ -15,11 +15,12 @@
 //! Lock: none.
 
 mod counts;
+mod state;
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +28,7 @@ use host::sync::atomic as modelled;
 
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
+pub use state::State;
 
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;
@@ -34,11 +36,6 @@ pub const SLOTS: usize = 1000;
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ramfold1");
-/// Bits of a state, below its error.
-const STATE_BITS: u32 = 8;
-
-const _: () = assert!(STATE_BITS + i32::BITS <= u64::BITS, "an error fits above a state");
-
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 
@@ -57,6 +54,8 @@ pub struct Head {
     pub peak: AtomicU64,
     /// The most that would have been in memory without folding, in the same way.
     pub unfolded_peak: AtomicU64,
+    /// The PID namespace in which the owners of slots are numbered.
+    namespace: AtomicU64,
 }
 
 /// Of one process. Bytes, unless the name says otherwise.
@@ -124,22 +123,6 @@ impl Owner {
     }
 }
 
-/// What a process does about its memory. As a word:
-///
-/// ```text
-///   bits   63 .. 8         7 .. 0
-///          error if 2      0 watching, 1 folding, 2 unfolded
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// It is under its limit, and nothing is folded.
-    Watching,
-    /// Its cold pages leave.
-    Folding,
-    /// It cannot fold. The number is the system's error.
-    Unfolded(i32),
-}
-
 /// The board of a run, in memory.
 #[derive(Debug)]
 pub struct Board {
@@ -174,6 +157,8 @@ impl Board {
             // relaxed: as above.
             word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
         }
+        // relaxed: as above.
+        head.namespace.store(namespace().unwrap_or(0), Ordering::Relaxed);
         // relaxed: as above.
         head.magic.store(MAGIC, Ordering::Relaxed);
         Ok(board)
@@ -224,6 +209,13 @@ impl Board {
     pub fn head(&self) -> &Head {
         // SAFETY: the mapping is as long as a board and stays; zeroed words are valid.
         unsafe { &*self.base }
+    }
+
+    /// Whether this process has the number here that it has where the board was made. In a PID
+    /// namespace of its own it has another there, and its slot would be taken for that of another.
+    pub fn knows_numbers_of_here(&self) -> bool {
+        // relaxed: written before this process was started.
+        namespace().unwrap_or(0) == self.head().namespace.load(Ordering::Relaxed)
     }
 
     /// The slots of all processes.
@@ -293,6 +285,11 @@ impl Board {
     }
 }
 
+/// The PID namespace of this process.
+fn namespace() -> Option<u64> {
+    Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
+}
+
 impl std::fmt::Debug for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Head").field("limit", &self.limit).finish_non_exhaustive()
@@ -340,24 +337,14 @@ impl Slot {
 
     /// Says what the process does.
     pub fn set_state(&self, state: State) {
-        let word = match state {
-            State::Watching => 0,
-            State::Folding => 1,
-            State::Unfolded(errno) => 2 | u64::from(errno as u32) << STATE_BITS,
-        };
         // relaxed: it stands alone.
-        self.state.store(word, Ordering::Relaxed);
+        self.state.store(state.word(), Ordering::Relaxed);
     }
 
     /// What the process does.
     pub fn state(&self) -> State {
         // relaxed: it stands alone.
-        let word = self.state.load(Ordering::Relaxed);
-        match word & ((1 << STATE_BITS) - 1) {
-            0 => State::Watching,
-            1 => State::Folding,
-            _ => State::Unfolded((word >> STATE_BITS) as u32 as i32),
-        }
+        State::of(self.state.load(Ordering::Relaxed))
     }
 
     /// Makes the slot free, once its process has ended.

@@ -68,7 +68,12 @@ pub fn train(algorithm: Algorithm, pages: &[u8], len_max: usize) -> Result<Vec<u
     }
     match algorithm {
         Algorithm::Pagelz => tables(pages, len_max),
-        _ => {
+        Algorithm::LzoRle
+        | Algorithm::Lzo
+        | Algorithm::Lz4
+        | Algorithm::Lz4hc
+        | Algorithm::Zstd
+        | Algorithm::Deflate => {
             let lens: Vec<usize> = pages.chunks(PAGE_LEN_MAX).map(<[u8]>::len).collect();
             train_samples(pages, &lens, len_max)
         }

@@ -7,7 +7,7 @@
 //!       -> PostProcessing -> Switching                                         a store
 //!       -> Compacting -> Isolating                                             its memory's turns
 //!       -> Stream -> Draining -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf     its memory
-//!       -> Frames -> Entries -> Injection                                      its mappings
+//!       -> Frames -> Entries -> Mappings -> Injection                          its mappings
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so waiting threads

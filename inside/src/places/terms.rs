@@ -27,6 +27,9 @@ const PLACE_BITS: u32 = GROUP_PAGES.ilog2(); // 6
 
 const _: () = assert!(GROUP_PAGES == 1 << PLACE_BITS, "every value of the bits is a place");
 
+/// Trays that a word can name.
+const TRAYS_MAX: u32 = STAGED >> PLACE_BITS; // 33554432
+
 /// A page that is not in memory, or no page: the content of the book's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Word(u32);
@@ -46,7 +49,7 @@ impl Word {
     pub(crate) const PROGRAM: Word = Word(0);
 
     pub(crate) fn tray(tray: u32, place: usize) -> Word {
-        debug_assert!(place < GROUP_PAGES, "a place of the tray");
+        debug_assert!(place < GROUP_PAGES && tray < TRAYS_MAX, "a place of a tray");
         Word(STAGED | tray << PLACE_BITS | place as u32)
     }
 

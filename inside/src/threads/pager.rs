@@ -59,6 +59,9 @@ pub(crate) extern "C" fn run() {
     leave_descriptors();
     name("ramfold-pager");
     let Some(board) = open_board() else { return };
+    if !board.knows_numbers_of_here() {
+        return;
+    }
     let board: &'static Board = Box::leak(Box::new(board));
     let Some(slot) = board.claim(u64::from(std::process::id())) else { return };
     slot.set_state(State::Watching);

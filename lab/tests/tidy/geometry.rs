@@ -10,8 +10,10 @@ const OPERATORS: [&str; 7] = ["<< ", ">> ", " & ", " & !", "<<= ", ">>= ", "&= "
 const ASSERTION: &str = "const _: () =";
 
 /// How the names of constants end that are sizes or bounds.
-const SIZES: [&str; 8] =
-    ["_MAX", "_MIN", "_BYTES", "_PAGES", "_FRAMES", "_WORDS", "_ENTRIES", "_BLOCKS"];
+const SIZES: [&str; 11] = [
+    "_MAX", "_MIN", "_BYTES", "_PAGES", "_FRAMES", "_WORDS", "_ENTRIES", "_BLOCKS", "_SHIFT",
+    "_MASK", "_BITS",
+];
 
 /// Operators by which a constant is derived from other numbers.
 const DERIVING: [&str; 3] = [" * ", " / ", " << "];

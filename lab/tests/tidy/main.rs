@@ -93,7 +93,11 @@ fn tables_of_the_architecture_are_those_of_the_code() {
     let document = documents.iter().find(|document| document.path == "ARCHITECTURE.md");
     let document = document.expect("it is there");
     report(tables::crates(document));
-    report(tables::ranks(document, &tree::sources(&root)));
+    let sources = tree::sources(&root);
+    report(tables::ranks(document, &sources));
+    report(tables::picture(document));
+    let ranks = sources.iter().find(|source| source.path == tables::RANKS);
+    report(tables::rank_picture(ranks.expect("it is there")));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::arrows;
 use crate::items;
 use crate::tree::{Document, Finding, Source};
 
-const RANKS: &str = "host/src/locks/rank.rs";
+pub(crate) const RANKS: &str = "host/src/locks/rank.rs";
 
 /// Rows of crates that are not those of the table of arrows.
 pub(crate) fn crates(architecture: &Document) -> Vec<Finding> {
@@ -36,6 +36,24 @@ pub(crate) fn ranks(architecture: &Document, sources: &[Source]) -> Vec<Finding>
     let known = source.and_then(|source| variants(&source.code)).unwrap_or_default();
     let what = format!("the table of locks has the ranks {told:?}, {RANKS} has {known:?}");
     (told != known).then(|| architecture.finding(1, what)).into_iter().collect()
+}
+
+/// Ranks of the picture in the file of ranks that are not those of its enumeration.
+pub(crate) fn rank_picture(source: &Source) -> Vec<Finding> {
+    let picture = source.text.split("//! ```").nth(1).unwrap_or_default();
+    let is_rank = |word: &&str| word.starts_with(|first: char| first.is_ascii_uppercase());
+    let told: Vec<&str> = picture.split_whitespace().filter(is_rank).collect();
+    let known = variants(&source.code).unwrap_or_default();
+    let what = format!("the picture has the ranks {told:?}, the enumeration has {known:?}");
+    (told != known).then(|| source.finding(1, what)).into_iter().collect()
+}
+
+/// Crates that the picture of ARCHITECTURE.md does not name.
+pub(crate) fn picture(architecture: &Document) -> Vec<Finding> {
+    let picture = architecture.text.split("```").nth(1).unwrap_or_default();
+    let missing = arrows::rows().filter(|(name, _)| !picture.contains(&format!("{name}:")));
+    let what = |name: &str| format!("the picture has not `{name}:`");
+    missing.map(|(name, _)| architecture.finding(1, what(name))).collect()
 }
 
 /// The rows of the first table of a section, without its heading.
@@ -72,6 +90,29 @@ fn a_table_of_crates_that_is_not_so_is_refused() {
         count(&rows.iter().map(|row| row.replace("| - |", "| disk |")).collect::<Vec<_>>()),
         1
     );
+}
+
+#[test]
+fn a_picture_without_a_crate_is_refused() {
+    let names: Vec<String> = arrows::rows().map(|(name, _)| format!("{name}: x ")).collect();
+    let count = |names: &[String]| {
+        picture(&architecture(&format!("```text\n{}\n```", names.concat()))).len()
+    };
+    assert_eq!(count(&names), 0);
+    assert_eq!(count(&names[1..]), 1);
+}
+
+#[test]
+fn a_picture_of_other_ranks_is_refused() {
+    let count = |picture: &str| {
+        let text = format!(
+            "//! x\n//! ```text\n//! {picture}\n//! ```\nenum Rank {{\n    Gate,\n    Cell,\n}}\n"
+        );
+        rank_picture(&Source::new(RANKS, &text)).len()
+    };
+    assert_eq!(count("Gate -> Cell     of a device"), 0);
+    assert_eq!(count("Gate"), 1);
+    assert_eq!(count("Cell -> Gate"), 1, "another order");
 }
 
 #[test]

@@ -227,6 +227,17 @@ fn a_program_that_is_started_without_the_library_is_named_with_what_helps() {
 }
 
 #[test]
+fn a_program_whose_number_is_another_elsewhere_is_named_with_what_helps() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() {
+        return;
+    }
+    let program = rig.program.to_str().expect("a name");
+    let line = named(&rig, &["unshare", "--pid", "--fork", "--kill-child", program, "waits"]);
+    assert!(line.contains("PID namespace") && line.contains("put ramfold run after"), "{line}");
+}
+
+#[test]
 fn a_static_program_is_named_with_what_helps() {
     let Some(rig) = rig(&["cc", "-static"]) else { return };
     let line = named(&rig, &[rig.program.to_str().expect("a name"), "waits"]);

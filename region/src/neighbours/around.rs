@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WINDOWS: usize = 8;
 const COUNT_BITS: u32 = 8;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1; // 255
 
 const _: () = assert!(GROUP_PAGES < 1 << COUNT_BITS, "the number of pages fits its bits");
 

@@ -27,7 +27,7 @@ pub(crate) const PP: u8 = 1 << 2;
 /// The algorithm of the highest priority could not make it smaller.
 pub(crate) const INCOMPRESSIBLE: u8 = 1 << 3;
 const PRIORITY_SHIFT: u32 = 4;
-const PRIORITY_MASK: u8 = 3 << PRIORITY_SHIFT;
+const PRIORITY_MASK: u8 = 3 << PRIORITY_SHIFT; // 48
 
 const _: () = assert!(PRIORITY_MASK < 1 << 6, "the client of a cell has six bits");
 const _: () = assert!(INCOMPRESSIBLE < 1 << PRIORITY_SHIFT, "no flag is in the priority's field");

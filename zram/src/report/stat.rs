@@ -94,8 +94,6 @@ pub struct ZramStat {
     pub metadata: Metadata,
     /// Objects of discarded pages that the memory's worker has yet to free.
     pub pending_bytes: u64,
-    /// Pages on their way out of a region.
-    pub staging_bytes: u64,
     /// The system's figure: Rss of the mappings plus counted heap. `None` if it cannot be read.
     pub resident_bytes: Option<u64>,
     /// Page tables of the whole process. `None` if they cannot be read.
@@ -114,7 +112,6 @@ impl ZramStat {
             + self.free_bytes_held
             + self.metadata_bytes()
             + self.pending_bytes
-            + self.staging_bytes
     }
 
     /// `accounted_bytes / compr_data_size - 1`. `None` if no page takes memory: nothing is stored,
@@ -200,7 +197,6 @@ impl Zram {
             free_bytes_held: memory.free_bytes_held(),
             metadata,
             pending_bytes,
-            staging_bytes: 0,
             resident_bytes: None,
             page_table_bytes: host::smaps::page_table_bytes().ok(),
         };

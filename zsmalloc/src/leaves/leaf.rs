@@ -48,9 +48,9 @@ const POOL_BITS: u32 = 29;
 const USE_BITS: u32 = 2;
 const DRAINING_BITS: u32 = 1;
 const USE_SHIFT: u32 = POOL_BITS; // 29
-const USE_MASK: u32 = ((1 << USE_BITS) - 1) << USE_SHIFT;
+const USE_MASK: u32 = ((1 << USE_BITS) - 1) << USE_SHIFT; // 0x6000_0000
 const DRAINING_SHIFT: u32 = USE_SHIFT + USE_BITS; // 31
-const DRAINING: u32 = 1 << DRAINING_SHIFT;
+const DRAINING: u32 = 1 << DRAINING_SHIFT; // 0x8000_0000
 /// The largest id of a pool.
 pub(crate) const POOL_ID_MAX: u32 = (1 << POOL_BITS) - 1; // 536870911
 

@@ -105,7 +105,7 @@ impl Pool {
     /// [`StaleHandle`] when the handle names no object of this pool.
     pub fn read_raw(&self, raw: RawHandle, out: &mut [u8]) -> Result<usize, StaleHandle> {
         let (entry, word) = self.lock_raw(raw)?;
-        let place = word.place().ok_or(StaleHandle)?;
+        let place = word.place().expect("a cell whose bit is taken here names an object");
         let bytes = self.bytes_at(place);
         let (len, copied) = (bytes.len(), bytes.len().min(out.len()));
         out[..copied].copy_from_slice(&bytes[..copied]);
@@ -120,7 +120,7 @@ impl Pool {
     /// [`StaleHandle`] when the handle names no object of this pool, or no longer.
     pub fn free_raw(&self, raw: RawHandle) -> Result<(), StaleHandle> {
         let (entry, word) = self.lock_raw(raw)?;
-        let place = word.place().ok_or(StaleHandle)?;
+        let place = word.place().expect("a cell whose bit is taken here names an object");
         let next = raw.generation().wrapping_add(1);
         // relaxed: the lock bit orders it.
         entry.generation.store(next.into(), Ordering::Relaxed);

@@ -48,19 +48,30 @@ impl fmt::Display for AllocError {
                 write!(f, "an object is 1 to {} bytes long, not {len}", super::geometry::SIZE_MAX)
             }
             AllocError::OverLimit { limit } => {
-                write!(f, "the pool's memory limit of {limit} bytes is reached")
+                write!(
+                    f,
+                    "the pool's memory limit of {limit} bytes is reached; free objects, or set a \
+                 higher limit"
+                )
             }
             AllocError::BadRun { frames } => {
                 write!(f, "a run has 1 to {} frames, not {frames}", buddy::RUN_FRAMES_MAX)
             }
-            AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
+            AllocError::OutOfFrames => f.write_str(
+                "no frames are left in the arena; build the memory with more `arena_frames`",
+            ),
             AllocError::FrameInUse { pfn } => write!(
                 f,
                 "the page allocator handed out {pfn}, which is in use: a defect of this \
                  library, please report it; the run is used no more, and no byte was touched"
             ),
-            AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),
-            AllocError::OutOfCells => f.write_str("the table of cells is full"),
+            AllocError::OutOfDescriptors => f.write_str(
+                "the table of zspage descriptors is full; build the memory with more \
+                 `arena_frames`, which it is made for",
+            ),
+            AllocError::OutOfCells => {
+                f.write_str("the table of cells is full; build the memory with more `entries_max`")
+            }
             AllocError::NotOpened => f.write_str(
                 "the system opens no more of the reserved memory (see /proc/sys/vm/max_map_count, \
                  which bounds the mappings of a process, `ulimit -d` and \

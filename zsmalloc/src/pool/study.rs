@@ -14,7 +14,7 @@
 //! move may change it, and moves are counted. A free pins nothing. It takes the lock that word and
 //! zspage named. If the count is as before, the lookup stands; if not, all of it is repeated.
 //!
-//! The hierarchical design is the base of that study. A thread that looks an object up holds the
+//! The hierarchical design is the base of that study. A free takes the
 //! pool's lock for reading, so that nothing moves, until it holds the class lock. A thread that
 //! takes a slot looks nothing up, and knows its class. It is the way for words that are too small
 //! to hold a class.

@@ -53,14 +53,14 @@ pub(crate) const BODY_WORDS_MAX: usize = FIXED_WORDS + more_bits(OBJECTS_MAX) + 
 const WORD_SLOTS: usize = u32::BITS as usize;
 
 const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
-const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1;
+const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1; // 511
 const LOCK_BITS: u32 = (CLASSES * SHARDS_MAX - 1).ilog2() + 1; // 11
 /// Locks that a header can name: no fewer than a pool has.
 pub(crate) const LOCKS_NAMED: usize = 1 << LOCK_BITS; // 2048
 const LOCK_SHIFT: u32 = IN_USE_BITS; // 9
-const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
+const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT; // 0xF_FE00
 const TOUCHED_SHIFT: u32 = LOCK_SHIFT + LOCK_BITS; // 20
-const TOUCHED: u32 = 1 << TOUCHED_SHIFT;
+const TOUCHED: u32 = 1 << TOUCHED_SHIFT; // 0x10_0000
 const _: () = assert!(TOUCHED_SHIFT < u32::BITS, "the fields of the state fit");
 const _: () = assert!(OBJECTS_MAX as u32 <= IN_USE_MASK, "as many objects as there can be");
 

@@ -119,9 +119,15 @@ fn start(arena: &Arena, shape: Shape, slot: Slot, len: usize) -> *mut u8 {
     assert!(len <= usize::from(shape.size), "an object is no longer than its slot");
     let end = u64::from(slot.pfn.get()) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
+    debug_assert!(
+        usize::from(shape.objects) * usize::from(shape.size)
+            <= usize::from(shape.frames) * PAGE_SIZE,
+        "the slots of a zspage lie in its frames"
+    );
     let offset = slot.pfn.index() * PAGE_SIZE + usize::from(slot.object) * usize::from(shape.size);
-    // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
-    // the arena is borrowed.
+    // SAFETY: all slots of a shape lie in its frames, because `Shape::of` divides the frames' bytes
+    // by the size. So the asserts keep offset + size within the arena's mapping, which lives as
+    // long as the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }
 }
 

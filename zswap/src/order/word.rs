@@ -55,11 +55,11 @@ pub(super) struct Word(pub(super) u32);
 /// Bits of a block's number.
 pub(super) const BLOCK_BITS: u32 = 22; // 2^32 tokens, 16 GiB of them
 const GENERATION_BITS: u32 = 5;
-const GENERATION_SHIFT: u32 = BLOCK_BITS;
-const RING_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS;
-const FREQUENCY_SHIFT: u32 = RING_SHIFT + 1;
+const GENERATION_SHIFT: u32 = BLOCK_BITS; // 22
+const RING_SHIFT: u32 = GENERATION_SHIFT + GENERATION_BITS; // 27
+const FREQUENCY_SHIFT: u32 = RING_SHIFT + 1; // 28
 const FREQUENCY_BITS: u32 = 2;
-const STATE_SHIFT: u32 = FREQUENCY_SHIFT + FREQUENCY_BITS;
+const STATE_SHIFT: u32 = FREQUENCY_SHIFT + FREQUENCY_BITS; // 30
 const _: () = assert!(STATE_SHIFT + 2 == u32::BITS, "the fields fill the word");
 
 /// The most a frequency counts, as in S3-FIFO.

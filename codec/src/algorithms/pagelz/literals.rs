@@ -23,7 +23,7 @@ const ROUND: usize = WORDS_A_LOAD * STREAMS;
 /// Literals whose packed prices fit a byte.
 const PRICED_AT_ONCE: usize = 25;
 /// Where the header has the table.
-const TABLE_SHIFT: u32 = SIZE_BITS * STREAMS as u32;
+const TABLE_SHIFT: u32 = SIZE_BITS * STREAMS as u32; // 44
 
 const _: () = assert!(WORDS_A_LOAD as u32 * LITERAL_CODE_BITS <= 57, "a load has all of them");
 const _: () = assert!(PRICED_AT_ONCE as u32 * LITERAL_CODE_BITS < 256, "a sum fits a byte");

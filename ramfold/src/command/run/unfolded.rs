@@ -32,6 +32,8 @@ const NARROW: &str = "its addresses are limited (ulimit -v), and the library nee
                       that limit";
 const HIDDEN: &str = "it has another root directory or other mounts, where the library is not; \
                       put ramfold run after the command that changes them";
+const APART: &str = "it is in a PID namespace of its own, as of unshare or a sandbox; put ramfold \
+                     run after the command that makes it";
 const UNKNOWN: &str = "the library did not begin in it";
 
 /// Why this machine cannot fold programs, and what would let it.
@@ -91,6 +93,10 @@ pub(crate) fn not_loaded(pid: u32, library: &Path, is_full: bool) -> &'static st
     }
     if file("environ").is_some_and(|environment| !asks_for(&environment, library)) {
         return CLEARED;
+    }
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    if namespace(&pid.to_string()).is_some_and(|its| Some(its) != namespace("self")) {
+        return APART;
     }
     let inner = library.strip_prefix("/").unwrap_or(library);
     if !Path::new(&format!("/proc/{pid}/root")).join(inner).exists() {

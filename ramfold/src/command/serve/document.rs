@@ -37,7 +37,6 @@ pub(crate) fn stat(stat: &ZramStat) -> Value {
             "codec_contexts": stat.metadata.codec_contexts,
         },
         "pending_bytes": stat.pending_bytes,
-        "staging_bytes": stat.staging_bytes,
         "accounted_bytes": stat.accounted_bytes(),
         "resident_bytes": stat.resident_bytes,
         "page_table_bytes": stat.page_table_bytes,

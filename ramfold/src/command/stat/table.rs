@@ -74,10 +74,6 @@ impl Figures<'_> {
             _ => "all stored pages are written back or same-filled",
         }
     }
-
-    fn moving_bytes(&self) -> u64 {
-        self.get("pending_bytes") + self.get("staging_bytes")
-    }
 }
 
 fn title(text: &mut String, stat: &Value) {
@@ -166,7 +162,7 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
     bytes(text, "  objects", figures.get("object_bytes_resident"), "frames of the data");
     bytes(text, "  free", figures.get("free_bytes_held"), "frames kept for the next pages");
     bytes(text, "  metadata", figures.get("metadata_bytes"), "tables, buffers, codecs");
-    bytes(text, "  moving", figures.moving_bytes(), "being freed or paged out");
+    bytes(text, "  moving", figures.get("pending_bytes"), "being freed");
     resident(text, figures);
 }
 
@@ -266,7 +262,7 @@ mod tests {
             "disksize": 100 * 4096, "orig_data_size": 60 * 4096, "compr_data_size": 40_000,
             "mem_limit": 1 << 20, "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
             "object_bytes_resident": 49_152, "free_bytes_held": 4096, "metadata_bytes": 1000,
-            "pending_bytes": 7, "staging_bytes": 3, "accounted_bytes": 54_258,
+            "pending_bytes": 10, "accounted_bytes": 54_258,
             "resident_bytes": 54_258, "page_table_bytes": 8192, "overhead_all_in": 0.356_45,
             "server": {"pid": 1, "connections": 2, "uris": ["nbd+unix:///zram0?socket=/s"]},
         })

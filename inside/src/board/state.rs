@@ -1,0 +1,44 @@
+//! What a process of a run does, as a word of its slot.
+//!
+//! Lock: none.
+
+/// Bits of a state, below its error.
+const STATE_BITS: u32 = 8;
+
+const _: () = assert!(STATE_BITS + i32::BITS <= u64::BITS, "an error fits above a state");
+
+/// What a process does about its memory. As a word:
+///
+/// ```text
+///   bits   63 .. 8         7 .. 0
+///          error if 2      0 watching, 1 folding, 2 unfolded
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is under its limit, and nothing is folded.
+    Watching,
+    /// Its cold pages leave.
+    Folding,
+    /// It cannot fold. The number is the system's error.
+    Unfolded(i32),
+}
+
+impl State {
+    /// The word of a slot.
+    pub(super) fn word(self) -> u64 {
+        match self {
+            State::Watching => 0,
+            State::Folding => 1,
+            State::Unfolded(errno) => 2 | u64::from(errno as u32) << STATE_BITS,
+        }
+    }
+
+    /// What a word of a slot says.
+    pub(super) fn of(word: u64) -> State {
+        match word & ((1 << STATE_BITS) - 1) {
+            0 => State::Watching,
+            1 => State::Folding,
+            _ => State::Unfolded((word >> STATE_BITS) as u32 as i32),
+        }
+    }
+}
