@@ -26,6 +26,8 @@
 //! hundredths of the payload.
 //!
 //! Rows are medians over the runs, with minimum and maximum.
+//!
+//! These figures do not show programs whose objects differ in lifetime, or objects below 32 bytes.
 
 use crate::apparatus::objects::Objects;
 use crate::frame::{Lab, Report, Study, note, present};

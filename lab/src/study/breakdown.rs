@@ -20,6 +20,8 @@
 //! share is one of instructions, not of time: a step that waits for memory takes more of the time
 //! than this says. What the system does on its side (page faults, `madvise`) is no instruction
 //! here; it is part of the time, which is that of all steps together and dealt out by share.
+//!
+//! These figures do not show more than one thread, and no waiting for locks.
 
 use crate::apparatus::ours::Backend;
 use crate::apparatus::spoken;

@@ -25,6 +25,8 @@
 //! Rows are medians over the runs, with minimum and maximum; what relates two times is the median
 //! of those within each run. `excess` is what is over 1.15 times the codec's time; `scaling` the
 //! zswap's rate over its rate with one thread, over the same of the codec.
+//!
+//! These figures do not show a disk that is slower than memory, or a cache at its limit.
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;

@@ -22,6 +22,8 @@
 //! into one of them: their number never changes, their compressed bytes hardly.
 //!
 //! Rows are medians over the runs, with minimum and maximum.
+//!
+//! These figures do not show what a compaction saves in a program that writes on: `fs` does.
 
 use crate::apparatus::ours;
 use crate::apparatus::store::{self, Kernel};

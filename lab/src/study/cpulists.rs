@@ -13,6 +13,8 @@
 //!
 //! Rows are medians over the turns of all runs, with minimum and maximum; `ns_per_op_vs_without` is
 //! the median of the ratios of a turn with lists to the one without beside it.
+//!
+//! These figures do not show more than two CPUs.
 
 use crate::apparatus::mix::{Mix, Trial, count, memory_config};
 use crate::apparatus::objects::Objects;

@@ -12,6 +12,8 @@
 //! then, and no server has a call by which others have its heap trimmed.
 //!
 //! Rows are medians over the rounds, with minimum and maximum.
+//!
+//! These figures do not show a file system or a page cache on top: `fs` does.
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;

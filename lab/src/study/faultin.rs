@@ -30,6 +30,8 @@
 //! are medians of those within each run and mode; below 1, `time_vs_kernel` says that the region is
 //! faster. `fault_overhead_ns`, `fault_page_ns` and `fault_page_out_ns` are what a region has
 //! measured, and brings in neighbours by (`region::FaultCosts`), when the case ends.
+//!
+//! These figures do not show a program at work: pages are touched once, and nothing leaves.
 
 use crate::apparatus::ours::Backend;
 use crate::apparatus::paging::{self, Source};

@@ -26,6 +26,8 @@
 //! Rows are medians over the runs, with minimum and maximum. Against the smallest chain order of
 //! ours, `saves_mem_used_max` is the mean of the differences within each run, with its 95 %
 //! interval by Student's t.
+//!
+//! These figures do not show reads of files that left the page cache.
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::{LabError, size, stats};

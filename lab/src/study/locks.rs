@@ -32,6 +32,8 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
+//!
+//! These figures do not show more than the CPUs of the machine, and no codec.
 
 use crate::apparatus::mix::{Mix, Trial, count, memory};
 use crate::apparatus::objects::Objects;

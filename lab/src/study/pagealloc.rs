@@ -24,6 +24,8 @@
 //! Rows are medians over the runs, with minimum and maximum; a ratio to no monitor is the median of
 //! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu`
 //! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
+//!
+//! These figures do not show requests of a kernel, whose orders and lifetimes differ.
 
 use crate::apparatus::{reader, scattered, valgrind};
 use crate::frame::{Lab, Report, Setting, Study};

@@ -23,6 +23,8 @@
 //! Rows are medians over the runs, with minimum and maximum: `read_us_max` is the median of the
 //! slowest read of each run. `free_blocks` of the kernel is the sum of what its text says, in
 //! which a cell is 100000 at most.
+//!
+//! These figures do not show how often a system reads that file.
 
 use crate::apparatus::reader::Mode;
 use crate::frame::{Lab, Report, Study, note, present};

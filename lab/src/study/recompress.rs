@@ -8,6 +8,8 @@
 //!
 //! Times include choosing the pages, decompressing and compressing them, and replacing the objects.
 //! All pages are idle here: what a device saves depends on how many of its pages are.
+//!
+//! These figures do not show when pages become idle.
 
 use crate::apparatus::ours;
 use crate::frame::{Lab, Report, Study};

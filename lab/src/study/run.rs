@@ -19,6 +19,8 @@
 //! Time is the program's, without what prepares its input. `same` says whether the job's line is
 //! that of the plain job; it is null where the job did not end by itself. Rows are medians over the
 //! runs, with minimum and maximum. Ratios are taken within each run.
+//!
+//! These figures do not show programs that run for hours, or more than two CPUs.
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;

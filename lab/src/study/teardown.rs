@@ -29,6 +29,8 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
+//!
+//! These figures do not show a program that goes on while its memory is torn down.
 
 use crate::apparatus::ours::{Backend, Layout, Shards};
 use crate::apparatus::paging::Source;

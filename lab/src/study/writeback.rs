@@ -19,6 +19,8 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the
 //! machine: the same seed gives the same ones.
+//!
+//! These figures do not show other patterns of access than those it replays.
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;

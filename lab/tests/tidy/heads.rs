@@ -42,11 +42,28 @@ fn states_an_invariant(head: &str) -> bool {
     head.find(INVARIANT).is_some_and(|at| said(at).nth(INVARIANT_WORDS_MIN - 1).is_some())
 }
 
+/// A reader of a figure must know what it does not show.
+pub(crate) fn studies_say_what_they_do_not_show(source: &Source) -> Vec<Finding> {
+    let file = source.path.strip_prefix("lab/src/study/");
+    let is_study = file.is_some_and(|file| !file.contains('/'));
+    let says = source.head().contains("These figures do not show ");
+    let what = "the head of a study has no sentence \"These figures do not show ..\"";
+    (is_study && !says).then(|| source.finding(1, what)).into_iter().collect()
+}
+
 pub(crate) fn named_by_what_it_holds(source: &Source) -> Vec<Finding> {
     let mut names = source.path.trim_end_matches(".rs").split('/');
     let empty = names.any(|name| EMPTY_NAMES.contains(&name));
     let what = "named after no idea; name it by a noun of the domain or a verb of the algorithm";
     empty.then(|| source.finding(1, what)).into_iter().collect()
+}
+
+#[test]
+fn a_study_that_shows_everything_is_refused() {
+    let count = |path, text| studies_say_what_they_do_not_show(&Source::new(path, text)).len();
+    assert_eq!(count("lab/src/study/x.rs", "//! Study `x`.\n"), 1);
+    assert_eq!(count("lab/src/study/x.rs", "//! Study.\n//! These figures do not show y.\n"), 0);
+    assert_eq!(count("lab/src/study/x/part.rs", "//! A part.\n"), 0);
 }
 
 #[test]

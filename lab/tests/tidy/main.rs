@@ -112,6 +112,7 @@ fn rooms_use_only_those_below_them() {
 fn every_file_opens_with_a_contract() {
     every_source(heads::opens_with_doc);
     every_source(heads::long_files_say_more);
+    every_source(heads::studies_say_what_they_do_not_show);
     every_source(heads::named_by_what_it_holds);
 }
 
