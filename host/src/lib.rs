@@ -66,6 +66,8 @@ pub use machine::{
 };
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use memory::inherit_all;
 pub use memory::{
     Arena, ClaimError, FRAMES_MAX, FailureInjector, ForeignRun, HostDefect, HostError,
     NUMBERED_FRAMES_MIN, Pages, Pfn, Purged, RawRun, Run, Table, Zeroed, faults,

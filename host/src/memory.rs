@@ -37,7 +37,9 @@ pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
 pub use error::{ClaimError, ForeignRun, HostDefect, HostError};
 pub use faults::FailureInjector;
 #[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use mapping::{Access, Core, Mapping, inherit_all, settle_in_child};
+pub use mapping::inherit_all;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use mapping::{Access, Core, Mapping, settle_in_child};
 pub use pages::Pages;
 pub use run::{Pfn, RawRun, Run};
 #[cfg(not(any(loom, miri)))]

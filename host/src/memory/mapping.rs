@@ -33,7 +33,9 @@ mod forked;
 mod system;
 
 #[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use forked::{inherit_all, settle_in_child};
+pub use forked::inherit_all;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use forked::settle_in_child;
 
 /// The access rights of a fresh reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

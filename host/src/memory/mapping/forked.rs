@@ -1,7 +1,7 @@
 //! Whether a forked child gets the mappings of its parent.
 //!
 //! ```text
-//!   no (MADV_DONTFORK)   until a region may be used by a child: a fork costs nothing
+//!   no (MADV_DONTFORK)   until a region or a store may be used by a child: a fork costs nothing
 //!   yes                  from then on, also those that exist already
 //! ```
 //!
@@ -45,8 +45,9 @@ pub(crate) fn settle_in_child() {
     }
 }
 
-/// Makes a forked child have all mappings of this process that are left to this answer.
-pub(crate) fn inherit_all() {
+/// Makes a forked child have all arenas, tables and staging of this process, those that come later
+/// too.
+pub fn inherit_all() {
     let Some(mut forked) = list() else { return };
     forked.inherits = true;
     for (&start, &len) in &forked.mappings {
