@@ -49,6 +49,7 @@ mod ways;
 /// What models run.
 #[cfg(loom)]
 pub mod model {
+    pub use crate::floor::still::{Still, Who};
     pub use crate::floor::turn::{Taken, Turn};
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   loader --> first: yard, gate, fork handlers, a strand for the pager --> main
-//!   fork ----> child: waits at the gate, and begins anew
+//!   fork ----> child: heir: goes on with its copy of our memory
+//!                     any other: waits at the gate until it has all of its memory; begins anew
 //! ```
 //!
 //! Invariant: nothing here changes what the program sees: not its signals, not its descriptors, not
@@ -11,7 +12,10 @@
 //! Lock: none.
 
 use crate::floor::call::call;
+use crate::floor::gate::Answer;
+use crate::floor::still::{STILL, Who};
 use crate::floor::{gate, pristine, strand, yard};
+use crate::threads::{heir, pager};
 use core::arch::global_asm;
 
 #[used]
@@ -55,34 +59,66 @@ extern "C" fn first() {
 
 /// After a fork, in the child.
 extern "C" fn child() {
-    if !gate::is_whole() {
-        const TEXT: &[u8] = b"ramfold: the parent of this process died while it forked, so memory \
-                              of this process is lost\n";
+    match answer() {
+        Answer::Heir => return,
+        Answer::Whole => {}
+        Answer::Lost => lost(),
+    }
+    let gate = gate::address();
+    // SAFETY: the child has one thread, no strand of ours is left, and `gate` was the last that it
+    // looked at.
+    unsafe {
+        yard::drop_all();
+        pristine::restore();
+    }
+    begin(gate);
+}
+
+/// What becomes of this child. It is an heir if its copy of our memory is whole: both strands of
+/// its parent were at rest.
+fn answer() -> Answer {
+    if !gate::is_passing() {
+        return Answer::Whole;
+    }
+    if !(STILL.is_still(Who::Pager) && STILL.is_still(Who::Server)) {
+        return gate::ask(false);
+    }
+    without_signals(heir::try_inherit)
+}
+
+fn lost() -> ! {
+    const TEXT: &[u8] = b"ramfold: the parent of this process died while it forked, so memory \
+                          of this process is lost\n";
+    loop {
         // SAFETY: calls about this process; the text lives as long.
         unsafe {
             call(libc::SYS_write, [2, TEXT.as_ptr() as usize, TEXT.len(), 0, 0, 0]);
             call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
         }
     }
-    let gate = gate::address();
-    // SAFETY: the child has one thread, and `gate` was the last that it looked at.
-    unsafe { pristine::restore() };
-    begin(gate);
 }
 
 /// Starts the pager, if the system has memory for it. `gate` is the page of a parent.
 fn begin(gate: Option<usize>) {
+    without_signals(|| {
+        if yard::reserve() && gate::make(gate) {
+            strand::spawn(pager::run);
+        }
+    });
+}
+
+/// Does `work` on this thread without signals. A strand has the mask of the thread that starts it,
+/// and takes no signal of the program.
+fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     let all = u64::MAX;
     let mut mask = 0u64;
     let block =
         [libc::SIG_SETMASK as usize, &raw const all as usize, &raw mut mask as usize, 8, 0, 0];
     let restore = [libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8, 0, 0];
-    // A strand has the mask of the thread that starts it, and takes no signal of the program.
     // SAFETY: calls about this thread, whose arguments live as long as they run.
     unsafe { call(libc::SYS_rt_sigprocmask, block) };
-    if yard::reserve() && gate::make(gate) {
-        strand::spawn(crate::threads::pager::run);
-    }
+    let done = work();
     // SAFETY: as above.
     unsafe { call(libc::SYS_rt_sigprocmask, restore) };
+    done
 }

@@ -1,9 +1,11 @@
-//! The lock of forks, and the owner of a slot, under every interleaving of two preemptions.
+//! The lock and the still point of forks, and the owner of a slot, under every interleaving of two
+//! preemptions.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
 //! Claims
 //! - One thread at a time has the turn, whether it waited for it or tried, and knows that it has.
+//! - While a fork copies, a pager that rests changes nothing.
 //! - A slot has one owner, and the next one finds what the last one left.
 #![cfg(loom)]
 
@@ -13,7 +15,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use ramfold_inside::board::Owner;
-use ramfold_inside::model::{Taken, Turn};
+use ramfold_inside::model::{Still, Taken, Turn, Who};
 
 /// What the turn guards.
 struct Guarded {
@@ -54,6 +56,42 @@ fn one_thread_has_the_turn() {
         let sum = guarded.value.with(|value| unsafe { *value });
         assert_eq!(sum, 1 + u32::from(tried));
         guarded.turn.give();
+    });
+}
+
+/// What the pager changes, and a fork copies.
+struct Copied {
+    still: Still,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: the still point guards the values, which is what the model checks.
+unsafe impl Sync for Copied {}
+// SAFETY: as above.
+unsafe impl Send for Copied {}
+
+#[test]
+fn a_fork_copies_what_is_whole() {
+    loom::model(|| {
+        let copied = Arc::new(Copied { still: Still::new(), value: UnsafeCell::new(0) });
+        let strand = Arc::clone(&copied);
+        let pager = thread::spawn(move || {
+            strand.still.rest(Who::Pager);
+            if strand.still.try_leave(Who::Pager) {
+                // SAFETY: the pager is at work; loom finds it if the fork copies meanwhile.
+                strand.value.with_mut(|value| unsafe { *value += 1 });
+                strand.still.rest(Who::Pager);
+            }
+        });
+        copied.still.ask(7);
+        if copied.still.is_still(Who::Pager) {
+            // SAFETY: the pager rests, and stays there.
+            let value = copied.value.with(|value| unsafe { *value });
+            assert!(value < 2);
+        }
+        copied.still.end();
+        pager.join().expect("it rests");
+        assert!(copied.still.is_still(Who::Pager) && !copied.still.is_still(Who::Server));
     });
 }
 

@@ -1,7 +1,7 @@
 //! The ground that our code stands on inside a program, in place of a C library.
 //!
 //! ```text
-//!   gate ----> turn            forks
+//!   gate ----> turn, still     forks
 //!   names ---> heap ----> yard what the standard library asks for
 //!              strand ----'    threads with stacks of their own
 //!                `--> pristine our variables, for a forked child
@@ -14,6 +14,8 @@ pub(crate) mod call;
 pub(crate) mod gate;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod pristine;
+#[cfg(any(target_arch = "x86_64", loom))]
+pub(crate) mod still;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod strand;
 #[cfg(any(target_arch = "x86_64", loom))]

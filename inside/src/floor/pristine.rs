@@ -1,12 +1,13 @@
-//! Our variables as they were when the program was loaded. A forked child begins with these.
+//! Our variables as they were when the program was loaded. A forked child that is no heir begins
+//! with these.
 //!
 //! ```text
 //!   first     variables ---> copy, in memory that a child has
 //!   child     variables <--- copy
 //! ```
 //!
-//! A child has none of its parent's yard. Whatever our variables and those of the standard library
-//! and the codecs refer to is gone there, and a lock may be held by a thread that it does not have.
+//! Such a child drops its parent's yard. Whatever our variables and those of the standard library
+//! and the codecs refer to is gone then, and a lock may be held by a thread that it does not have.
 //! So all of them are put back at once.
 //!
 //! Invariant: the copy is of the time before any other of our code ran. Lock: none; there is one

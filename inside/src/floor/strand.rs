@@ -15,6 +15,7 @@
 use super::call::call;
 use super::{pristine, yard};
 use core::arch::{asm, naked_asm};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use host::PAGE_SIZE as PAGE;
 
 /// Bytes of a block; a power of two, because the stack pointer is rounded down to it.
@@ -62,29 +63,82 @@ pub(crate) fn new() -> Option<usize> {
     Some(base + BLOCK)
 }
 
-/// Starts a strand that runs `work`, which does not return. False if the system has no thread.
+/// The blocks of the strands of this process, and those of its parent's in an heir.
+static BLOCKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+static OLD: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Starts a strand that runs `work`. False if the system has no thread.
 pub(crate) fn spawn(work: extern "C" fn()) -> bool {
+    spawn_watched(work, core::ptr::null(), 0)
+}
+
+/// The same. At the end of the strand the kernel makes `word` 0 and wakes those that wait there.
+pub(crate) fn spawn_until(work: extern "C" fn(), word: &'static AtomicU32) -> bool {
+    // relaxed: the strand is made after this.
+    word.store(1, Ordering::Relaxed);
+    let started = spawn_watched(work, word.as_ptr(), libc::CLONE_CHILD_CLEARTID);
+    if !started {
+        // relaxed: nobody else looks at it.
+        word.store(0, Ordering::Relaxed);
+    }
+    started
+}
+
+/// In a child: the strands of the parent, of which it has the blocks, are none of its own.
+pub(crate) fn disown() {
+    for (old, block) in OLD.iter().zip(&BLOCKS) {
+        // relaxed: there is one thread.
+        old.store(block.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Gives back the memory of blocks of strands that are not ours.
+pub(crate) fn drop_old() {
+    for old in &OLD {
+        // relaxed: one strand does this, which the thread has made that wrote the words.
+        let block = old.swap(0, Ordering::Relaxed);
+        if block != 0 {
+            // SAFETY: no strand of this process runs on the block, and nothing refers to it.
+            unsafe { yard::unmap(block, BLOCK) };
+        }
+    }
+}
+
+fn spawn_watched(work: extern "C" fn(), word: *const u32, more: i32) -> bool {
     let Some(top) = new() else { return false };
+    for block in &BLOCKS {
+        let (free, mine) = (0, top - BLOCK);
+        // relaxed: the word stands alone.
+        if block.compare_exchange(free, mine, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            break;
+        }
+    }
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
-        | libc::CLONE_SYSVSEM;
-    // SAFETY: the block is new, and is the strand's alone.
-    unsafe { start(flags as usize, top, work) > 0 }
+        | libc::CLONE_SYSVSEM
+        | more;
+    // SAFETY: the block is new, and is the strand's alone; the word lives as long as the process.
+    unsafe { start(flags as usize, top, work, word) > 0 }
 }
 
 /// # Safety
 ///
 /// `top` is the end of a new block.
 #[unsafe(naked)]
-unsafe extern "C" fn start(flags: usize, top: usize, work: extern "C" fn()) -> isize {
+unsafe extern "C" fn start(
+    flags: usize,
+    top: usize,
+    work: extern "C" fn(),
+    word: *const u32,
+) -> isize {
     naked_asm!(
         "push r12",
         "mov r12, rdx",
         "xor edx, edx",
-        "xor r10d, r10d",
+        "mov r10, rcx",
         "xor r8d, r8d",
         "mov eax, {clone}",
         "syscall",

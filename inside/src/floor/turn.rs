@@ -89,6 +89,13 @@ impl Turn {
         }
     }
 
+    /// Makes thread `me` the owner, or nobody if it is 0, in a child that has no other thread.
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    pub(crate) fn renew(&self, me: u32) {
+        // relaxed: there is one thread, and others are made after this.
+        self.0.store(me, Ordering::Relaxed);
+    }
+
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     fn sleep(&self, word: u32) {
         call::wait(&self.0, word, 1000);

@@ -7,6 +7,8 @@
 //!
 //! A program's memory folds, and ours does not. One comparison tells which is which.
 //!
+//! A forked child has a copy of the yard: an heir goes on with it, and any other child drops it.
+//!
 //! Invariant: every mapping that our code makes lies here. Addresses are never used twice.
 //!
 //! Lock: none. `next` is moved by one atomic operation.
@@ -24,8 +26,8 @@ static START: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Reserves the yard anew. False if the system has no such range. A forked child does this too,
-/// because it does not get its parent's.
+/// Reserves the yard anew. False if the system has no such range. A forked child that is no heir
+/// does this too.
 pub(crate) fn reserve() -> bool {
     for size in SIZES {
         // SAFETY: a new mapping at an address that the kernel chooses.
@@ -60,13 +62,20 @@ pub(crate) unsafe fn map(at: usize, len: usize, prot: i32, flags: i32, fd: i32, 
         return -(libc::ENOMEM as isize);
     }
     // SAFETY: the place is ours: nobody else has it, or the caller says so.
-    let mapped = unsafe { mmap(place, len, prot, flags | libc::MAP_FIXED, fd, off) };
-    if mapped > 0 {
-        // A child folds for itself, with a yard of its own.
-        // SAFETY: it changes what a child gets, and no byte.
-        unsafe { call(libc::SYS_madvise, [place, whole, libc::MADV_DONTFORK as usize, 0, 0, 0]) };
+    unsafe { mmap(place, len, prot, flags | libc::MAP_FIXED, fd, off) }
+}
+
+/// Gives the whole yard up, with all that is in it.
+///
+/// # Safety
+///
+/// The process has one thread, and nothing uses the yard after this until it is reserved anew.
+pub(crate) unsafe fn drop_all() {
+    let Range { start, end } = range();
+    if start < end {
+        // SAFETY: the caller's contract.
+        unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) };
     }
-    mapped
 }
 
 /// Takes `len` bytes of the range that nothing has used; 0 if there are none left.

@@ -12,5 +12,5 @@ mod uffd;
 
 pub(crate) use end::lost;
 pub(crate) use maps::folding;
-pub(crate) use resident::Resident;
-pub(crate) use uffd::{Event, Progress, Uffd};
+pub(crate) use resident::{Mapping, Resident};
+pub(crate) use uffd::{Event, Fault, Progress, Uffd};

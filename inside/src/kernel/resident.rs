@@ -20,8 +20,18 @@ pub(crate) struct Resident {
     smaps: File,
 }
 
+/// A mapping of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) range: Range<usize>,
+    /// It is empty in a forked child (`MADV_WIPEONFORK`).
+    pub(crate) wiped: bool,
+}
+
 /// The page is mapped by this process alone, and once: a bit of `pagemap`.
 const EXCLUSIVE: u64 = 1 << 56;
+/// The page is in memory: a bit of `pagemap`.
+const PRESENT_ENTRY: u64 = 1 << 63;
 
 const _: () = assert!(EXCLUSIVE & PRESENT == 0, "bits of two interfaces");
 
@@ -83,10 +93,21 @@ impl Resident {
         whole(&self.maps)
     }
 
-    /// Mappings that are empty in a forked child (`MADV_WIPEONFORK`). This takes as long as
-    /// `shared`.
+    /// All mappings. This takes as long as `shared`.
+    pub(crate) fn mappings(&self) -> io::Result<Vec<Mapping>> {
+        Ok(mappings(&whole(&self.smaps)?))
+    }
+
+    /// Mappings that are empty in a forked child.
     pub(crate) fn wiped(&self) -> io::Result<Vec<Range<usize>>> {
-        Ok(wiped(&whole(&self.smaps)?))
+        let wiped = self.mappings()?.into_iter().filter(|mapping| mapping.wiped);
+        Ok(wiped.map(|mapping| mapping.range).collect())
+    }
+
+    /// The pages of a group that other processes have too, as bits.
+    pub(crate) fn shared_pages(&self, group: usize) -> u64 {
+        let is_shared = |entry: u64| entry & (PRESENT_ENTRY | EXCLUSIVE) == PRESENT_ENTRY;
+        self.pages(group, is_shared)
     }
 
     /// Tells which pages of a range are in memory, in runs. Stops early if `tell` says false.
@@ -134,12 +155,18 @@ impl Resident {
 
     /// The pages of a group that hold nothing at all, as bits.
     pub(crate) fn empty(&self, group: usize) -> u64 {
+        self.pages(group, is_empty)
+    }
+
+    /// The pages of a group whose entries in `pagemap` are as `is` says, as bits; none if the
+    /// system does not tell.
+    fn pages(&self, group: usize, is: impl Fn(u64) -> bool) -> u64 {
         let mut entries = [0; GROUP_PAGES * ENTRY];
         let at = (group / PAGE * ENTRY) as u64;
         if self.pagemap.read_exact_at(&mut entries, at).is_err() {
             return 0;
         }
-        let pages = entries.chunks_exact(ENTRY).enumerate().filter(|(_, bytes)| is_empty(bytes));
+        let pages = entries.chunks_exact(ENTRY).enumerate().filter(|(_, bytes)| is(word(bytes)));
         pages.fold(0, |all, (page, _)| all | 1 << page)
     }
 
@@ -152,13 +179,17 @@ impl Resident {
         if self.pagemap.read_exact_at(entries, at).is_err() {
             return 0;
         }
-        entries.chunks_exact(ENTRY).take_while(|bytes| is_empty(bytes)).count()
+        entries.chunks_exact(ENTRY).take_while(|bytes| is_empty(word(bytes))).count()
     }
 }
 
-/// Whether a page's entry in `pagemap` says that it holds nothing.
-fn is_empty(entry: &[u8]) -> bool {
-    let entry = u64::from_ne_bytes(entry.try_into().unwrap_or([u8::MAX; ENTRY]));
+/// A page's entry in `pagemap`.
+fn word(entry: &[u8]) -> u64 {
+    u64::from_ne_bytes(entry.try_into().unwrap_or([u8::MAX; ENTRY]))
+}
+
+/// Whether a page's entry says that it holds nothing.
+fn is_empty(entry: u64) -> bool {
     entry & !NO_CONTENT == 0
 }
 
@@ -177,16 +208,15 @@ fn whole(mut file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// The mappings of the text of `smaps` that have the flag `wf`.
-fn wiped(text: &str) -> Vec<Range<usize>> {
-    let mut mapping = 0..0;
-    let mut all = Vec::new();
+/// The mappings of the text of `smaps`, and which of them have the flag `wf`.
+fn mappings(text: &str) -> Vec<Mapping> {
+    let mut all: Vec<Mapping> = Vec::new();
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             let wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
-            all.extend(wiped.then(|| mapping.clone()));
+            all.iter_mut().next_back().into_iter().for_each(|mapping| mapping.wiped = wiped);
         } else if let Some(range) = range(line) {
-            mapping = range;
+            all.push(Mapping { range, wiped: false });
         }
     }
     all
@@ -209,7 +239,8 @@ mod tests {
     fn wiped_mappings_have_a_flag() {
         let text = "1000-2000 rw-p 0 00:00 0\nSize: 4 kB\nVmFlags: rd wr mr wf ac\n\
                     2000-9000 rw-p 0 00:00 0 [anon:wf]\nVmFlags: rd wr mr ac\n";
-        assert_eq!(wiped(text), vec![0x1000..0x2000; 1]);
+        let mapping = |range, wiped| Mapping { range, wiped };
+        assert_eq!(mappings(text), [mapping(0x1000..0x2000, true), mapping(0x2000..0x9000, false)]);
     }
 
     #[test]

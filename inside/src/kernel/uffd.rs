@@ -20,6 +20,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::places::PAGE;
 
@@ -28,8 +29,10 @@ const EVENT_FORK: u64 = 1 << 1;
 const EVENT_REMAP: u64 = 1 << 2;
 const EVENT_REMOVE: u64 = 1 << 3;
 const EVENT_UNMAP: u64 = 1 << 6;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MOVE: u64 = 1 << 16;
-const FEATURES: u64 = EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP | FEATURE_MOVE;
+const EVENTS: u64 = EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP;
+const FEATURES: u64 = EVENTS | FEATURE_THREAD_ID | FEATURE_MOVE;
 const REGISTER_MISSING: u64 = 1;
 
 /// `_IOC(dir, 0xAA, number, bytes)`.
@@ -46,6 +49,8 @@ const IOC_UNREGISTER: u64 = request(READ, 0x01, 16);
 const IOC_WAKE: u64 = request(READ, 0x02, 16);
 const IOC_COPY: u64 = request(READ_WRITE, 0x03, 40);
 const IOC_MOVE: u64 = request(READ_WRITE, 0x05, 40);
+/// `UFFDIO_COPY_MODE_DONTWAKE` and `UFFDIO_MOVE_MODE_DONTWAKE`.
+const DONT_WAKE: u64 = 1;
 
 /// Messages of one read.
 pub(crate) const MESSAGES: usize = 32;
@@ -53,14 +58,22 @@ pub(crate) const MESSAGES: usize = 32;
 /// What the kernel tells.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A thread waits for the page at this address.
-    Fault(usize),
+    /// A thread waits for the page at an address.
+    Fault(Fault),
     /// The content of a range is gone.
     Gone { range: Range<usize>, unmapped: bool },
     /// Memory moved to another place.
     Moved { from: usize, to: usize, len: usize },
     /// A child has a copy of the memory. Its faults and events come by this descriptor.
     Forked(Uffd),
+}
+
+/// A thread that waits for a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    /// The first byte of the page.
+    pub(crate) address: usize,
+    pub(crate) thread: u32,
 }
 
 /// How far a transfer came: the pages done from the first on, and the error at which it stopped.
@@ -73,7 +86,11 @@ pub(crate) struct Progress {
 
 /// An open userfaultfd.
 #[derive(Debug)]
-pub(crate) struct Uffd(OwnedFd);
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+    /// Pages are put in place without waking threads that wait for them.
+    asleep: AtomicBool,
+}
 
 impl Uffd {
     /// Opens one for this process.
@@ -83,14 +100,28 @@ impl Uffd {
     /// What the system answers. EPERM and EACCES mean that a privilege is missing, and EINVAL that
     /// the kernel has no MOVE (Linux 6.8).
     pub(crate) fn open() -> io::Result<Uffd> {
-        let uffd = Uffd(open_device().or_else(|_| open_call())?);
+        let uffd = Uffd::new(open_device().or_else(|_| open_call())?);
         // struct uffdio_api: api, features, ioctls.
         uffd.ask(IOC_API, &mut [API, FEATURES, 0])?;
         Ok(uffd)
     }
 
+    fn new(fd: OwnedFd) -> Uffd {
+        Uffd { fd, asleep: AtomicBool::new(false) }
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
+    }
+
+    /// Does `put`, without waking threads that wait for the pages that it puts in place.
+    pub(crate) fn without_waking<T>(&self, put: impl FnOnce() -> T) -> T {
+        // relaxed: the thread that put pages in place is this one.
+        self.asleep.store(true, Ordering::Relaxed);
+        let done = put();
+        // relaxed: as above.
+        self.asleep.store(false, Ordering::Relaxed);
+        done
     }
 
     /// Registers a range. From now on a touch of a missing page there is a fault.
@@ -140,7 +171,9 @@ impl Uffd {
 
     fn transfer(&self, what: u64, to: usize, from: usize, len: usize) -> Progress {
         // struct uffdio_copy and uffdio_move: dst, src, len, mode, done.
-        let mut words = [to as u64, from as u64, len as u64, 0, 0];
+        // relaxed: the thread that put pages in place has written it.
+        let mode = if self.asleep.load(Ordering::Relaxed) { DONT_WAKE } else { 0 };
+        let mut words = [to as u64, from as u64, len as u64, mode, 0];
         match self.ask(what, &mut words) {
             Ok(()) => Progress { pages: len / PAGE, errno: 0 },
             Err(error) => Progress {
@@ -179,11 +212,14 @@ fn words(range: &Range<usize>) -> [u64; 2] {
 fn event(&[kind, first, second, third]: &[u64; 4]) -> Option<Event> {
     let range = || first as usize..second as usize;
     match kind as u8 {
-        // The words are flags and address.
-        0x12 => Some(Event::Fault(second as usize)),
+        // The words are flags, address and thread.
+        0x12 => {
+            let address = second as usize & !(PAGE - 1);
+            Some(Event::Fault(Fault { address, thread: third as u32 }))
+        }
         0x13 => {
             // SAFETY: the kernel has just made the descriptor for the reader of the message.
-            Some(Event::Forked(Uffd(unsafe { OwnedFd::from_raw_fd(first as u32 as RawFd) })))
+            Some(Event::Forked(Uffd::new(unsafe { OwnedFd::from_raw_fd(first as u32 as RawFd) })))
         }
         0x14 => {
             Some(Event::Moved { from: first as usize, to: second as usize, len: third as usize })

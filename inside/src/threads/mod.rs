@@ -1,12 +1,18 @@
-//! The two threads of the library in a process.
+//! The two threads of the library in a process, and what they become in a child.
 //!
 //! ```text
 //!   pager    looks how much memory there is, and makes cold pages leave
 //!   server   serves faults, and reads what the program does with its memory
-//!              `-- streaks: how many pages a fault brings in
+//!              |-- streaks: how many pages a fault brings in
+//!              |-- passage: a fork that is under way
+//!              `-- children: those that need their parent still
+//!   heir     a forked child goes on with its copy of our memory
 //! ```
 
+mod children;
+pub(crate) mod heir;
 pub(crate) mod pager;
+mod passage;
 mod server;
 mod streaks;
 #[cfg(test)]

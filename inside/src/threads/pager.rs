@@ -11,6 +11,7 @@
 
 use super::server::Server;
 use crate::board::{self, Board, Slot, State};
+use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
 use crate::kernel::{Resident, Uffd, folding, lost};
 use crate::places::{GROUP, PAGE};
@@ -40,18 +41,33 @@ const TRAYS_MAX: u64 = 1 << 8; // 64 MiB of trays
 const SHELF_TIME: Duration = Duration::from_millis(500);
 /// How often to ask what forks share.
 const SHARED_EVERY: Duration = Duration::from_millis(250);
+/// And how soon after a fork at least.
+const SHARED_AT_ONCE: Duration = Duration::from_millis(50);
 /// Compaction looks after so many pages have left or come.
 const COMPACT_AFTER: u64 = 1 << 14;
 
-/// What the process folds with; null before it begins to fold. It is in the yard, so a forked child
-/// does not have it.
+/// What the process folds with; null before it begins to fold. An heir has its parent's.
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+/// The board, once it was opened. An heir has its parent's.
+static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
+/// What the server's thread works with.
+static SERVER: AtomicPtr<Server<'static>> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What the process folds with, if it does.
 fn engine() -> Option<&'static Engine> {
     // Acquire pairs with the Release in `build`, so that the engine is seen whole.
-    // SAFETY: what is there was leaked by this process.
+    // SAFETY: what is there was leaked by this process, or by the one whose heir it is.
     unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
+}
+
+/// What an heir has of its parent: the engine, the board and the server.
+pub(super) fn inherited() -> (*mut Engine, Option<&'static Board>, *mut Server<'static>) {
+    // relaxed: the strand that looks was made after the fork.
+    let board = BOARD.load(Ordering::Relaxed);
+    // relaxed: as above.
+    let (engine, server) = (ENGINE.load(Ordering::Relaxed), SERVER.load(Ordering::Relaxed));
+    // SAFETY: what is there was leaked.
+    (engine, unsafe { board.as_ref() }, server)
 }
 
 /// The pager's thread.
@@ -63,6 +79,8 @@ pub(crate) extern "C" fn run() {
         return;
     }
     let board: &'static Board = Box::leak(Box::new(board));
+    // relaxed: a child looks at it, after a fork.
+    BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::Relaxed);
     let Some(slot) = board.claim(u64::from(std::process::id())) else { return };
     slot.set_state(State::Watching);
     if let Err(errno) = Pager::new(board, slot).and_then(|mut pager| pager.look_after()) {
@@ -73,7 +91,7 @@ pub(crate) extern "C" fn run() {
 
 /// A table of descriptors of our own. The program's are closed in it, so that a pipe ends when the
 /// program closes its end, and the program cannot close ours.
-fn leave_descriptors() {
+pub(super) fn leave_descriptors() {
     const UNSHARE: usize = 1 << 1;
     let all = [0, u32::MAX as usize, UNSHARE, 0, 0, 0];
     // SAFETY: the table that is changed is this thread's own from now on, and it has none open.
@@ -84,7 +102,7 @@ fn leave_descriptors() {
     unsafe { call::call(libc::SYS_unshare, shared) };
 }
 
-fn name(name: &str) {
+pub(super) fn name(name: &str) {
     let mut text = [0u8; 16];
     text[..name.len()].copy_from_slice(name.as_bytes());
     let arguments = [libc::PR_SET_NAME as usize, text.as_ptr() as usize, 0, 0, 0, 0];
@@ -117,15 +135,27 @@ fn variable(name: &str) -> Option<Vec<u8>> {
 fn watch_only(slot: &Slot) {
     let Ok(resident) = Resident::open() else { return };
     loop {
-        publish(slot, resident.anonymous().unwrap_or(0) * PAGE as u64, None);
+        publish(slot, resident.anonymous().unwrap_or(0) * PAGE as u64, 0, None);
         std::thread::sleep(Duration::from_millis(SLEEP_MAX));
     }
 }
 
-fn publish(slot: &Slot, bytes: u64, engine: Option<&Engine>) {
+/// Says that so many bytes are in memory, besides those that are the part of other processes. The
+/// store is shared like the rest.
+fn publish(slot: &Slot, bytes: u64, others: u64, engine: Option<&Engine>) {
     let held = engine.map(|engine| engine.store.held()).unwrap_or_default();
-    let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
-    slot.publish(bytes, held.orig_data_size, held.compr_data_size, unfolded);
+    let [stored, held] = [held.orig_data_size, held.compr_data_size]
+        .map(|size| part(size, bytes, bytes.saturating_add(others)));
+    slot.publish(bytes, stored, held, (bytes + stored).saturating_sub(held));
+}
+
+/// The part of `size` that is `bytes` of `all`.
+fn part(size: u64, bytes: u64, all: u64) -> u64 {
+    if all == bytes {
+        size
+    } else {
+        (u128::from(size) * u128::from(bytes) / u128::from(all)) as u64
+    }
 }
 
 struct Pager {
@@ -142,31 +172,50 @@ struct Pager {
     /// What was shared with other processes, and when that was asked.
     shared: u64,
     shared_at: Option<Instant>,
+    /// The forks before that.
+    forks: u32,
+}
+
+/// The pager of an heir.
+pub(super) fn go_on(board: &'static Board, slot: &'static Slot) {
+    let _ = Pager::with(board, slot, None, None).look_after();
 }
 
 impl Pager {
     /// The error is the system's number.
     fn new(board: &'static Board, slot: &'static Slot) -> Result<Pager, i32> {
         let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
-        Ok(Pager {
+        let uffd = Some(Uffd::open().map_err(number)?);
+        let resident = Some(Resident::open().map_err(number)?);
+        Ok(Pager::with(board, slot, uffd, resident))
+    }
+
+    fn with(
+        board: &'static Board,
+        slot: &'static Slot,
+        uffd: Option<Uffd>,
+        resident: Option<Resident>,
+    ) -> Pager {
+        Pager {
             board,
             slot,
-            uffd: Some(Uffd::open().map_err(number)?),
-            resident: Some(Resident::open().map_err(number)?),
+            uffd,
+            resident,
             scanned: None,
             known: (0, 0),
             compacted_at: 0,
             shelved: Instant::now(),
             shared: 0,
             shared_at: None,
-        })
+            forks: 0,
+        }
     }
 
     /// Looks after the process as long as it lives.
     fn look_after(&mut self) -> Result<(), i32> {
         loop {
             let used = self.used();
-            publish(self.slot, used, engine());
+            publish(self.slot, used, self.shared, engine());
             let quota = self.board.quota(self.slot);
             match engine() {
                 Some(engine) => self.hold(engine, used, quota),
@@ -183,6 +232,13 @@ impl Pager {
     /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
     fn used(&mut self) -> u64 {
         let alone = self.board.processes() < 2;
+        // relaxed: a fork that comes now is seen at the next look.
+        let forks = engine().map_or(0, |engine| engine.forks.load(Ordering::Relaxed));
+        let is_fresh = self.shared_at.is_some_and(|at| at.elapsed() < SHARED_AT_ONCE);
+        if forks != self.forks && !is_fresh {
+            self.forks = forks;
+            self.shared_at = None;
+        }
         if alone {
             self.shared = 0;
         } else if self.shared_at.is_none_or(|at| at.elapsed() > SHARED_EVERY) {
@@ -218,16 +274,17 @@ impl Pager {
         // relaxed: written before this process was started.
         let limit = self.board.head().limit.load(Ordering::Relaxed);
         let codec: Codec = self.board.algorithm().parse().map_err(|_| libc::EINVAL)?;
+        // An heir has the store.
+        host::inherit_all();
         let store = Store::new(codec, 2 * limit).map_err(|_| libc::ENOMEM)?;
         let trays = (quota / TRAYS_PART / GROUP as u64).clamp(TRAYS_MIN, TRAYS_MAX) as u32;
         let trays = Trays::new(trays, &uffd).map_err(|_| libc::ENOMEM)?;
-        let gate = gate::address().ok_or(libc::ENOMEM)?;
-        uffd.register(&(gate..gate + PAGE)).map_err(|_| libc::ENOMEM)?;
+        let gate = gate::closed().ok_or(libc::ENOMEM)?;
+        uffd.register(&gate).map_err(|_| libc::ENOMEM)?;
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
         // Release pairs with the Acquire in `engine`, so that the engine is seen whole.
         ENGINE.store(Box::leak(engine), Ordering::Release);
-        // relaxed: the thread that reads it is made after this.
-        SLOT.store(std::ptr::from_ref(self.slot) as u64, Ordering::Relaxed);
+        tell_server(self.slot);
         if !strand::spawn(serve) {
             // Nothing of the program is registered yet.
             // relaxed: this thread alone looks at it.
@@ -240,6 +297,7 @@ impl Pager {
 
     /// Keeps the process within `quota`.
     fn hold(&mut self, engine: &Engine, used: u64, quota: u64) {
+        STILL.pause();
         let margin = (quota / 64).max(1 << 20);
         let room = quota as i64 - used as i64;
         // relaxed: the server reads it as a figure of a moment ago.
@@ -259,6 +317,9 @@ impl Pager {
         if room < margin as i64 {
             let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
             let left = self.page_out(engine, want);
+            if STILL.asked() != 0 {
+                return;
+            }
             // relaxed: the server looks again soon.
             engine.stuck.store(left == 0, Ordering::Relaxed);
             if left > 0 {
@@ -271,14 +332,15 @@ impl Pager {
         // relaxed: the server changes it to wake us.
         let bell = engine.bell.load(Ordering::Relaxed);
         let millis = (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX);
+        STILL.rest(Who::Pager);
         call::wait(&engine.bell, bell, millis);
+        STILL.stay();
     }
 
     /// Registers what folds and is not registered.
     fn scan(&mut self, engine: &Engine) {
         self.scanned = Some(Instant::now());
-        let gate = gate::address().unwrap_or(0);
-        let ours = [yard::range(), gate..gate + PAGE, image()];
+        let ours = [yard::range(), gate::pages(), image()];
         engine.prune();
         engine.adopt(|| {
             let text = engine.resident.maps().unwrap_or_default();
@@ -289,7 +351,7 @@ impl Pager {
     /// Makes about `want` pages leave. Returns how many did.
     fn page_out(&mut self, engine: &Engine, want: usize) -> usize {
         let (mut left, mut tries) = (0, 0);
-        while left < want {
+        while left < want && STILL.asked() == 0 {
             match engine.stage(self.slot) {
                 Staged::Pages(_) => tries = 0,
                 Staged::Nothing if tries < 4096 => tries += 1,
@@ -315,13 +377,22 @@ impl Pager {
 /// The slot of this process, for its server.
 static SLOT: AtomicU64 = AtomicU64::new(0);
 
-extern "C" fn serve() {
+/// Before the server's thread begins.
+pub(super) fn tell_server(slot: &'static Slot) {
+    // relaxed: the thread that reads it is made or woken after this.
+    SLOT.store(std::ptr::from_ref(slot) as u64, Ordering::Relaxed);
+}
+
+pub(super) extern "C" fn serve() {
     name("ramfold-fault");
     // SAFETY: the pager has written the address of a slot that stays mapped.
-    // relaxed: this thread was made after it.
+    // relaxed: this thread was made or woken after it.
     let slot = unsafe { &*(SLOT.load(Ordering::Relaxed) as *const Slot) };
     if let Some(engine) = engine() {
-        Server::new(engine, slot).run();
+        let server = Box::leak(Box::new(Server::new(engine, slot)));
+        // relaxed: a child looks at it, after a fork.
+        SERVER.store(server, Ordering::Relaxed);
+        server.run();
     }
 }
 
@@ -334,4 +405,16 @@ fn image() -> Range<usize> {
         static END: u8;
     }
     &raw const START as usize..(&raw const END as usize).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn a_store_that_is_shared_is_counted_by_parts() {
+        assert_eq!(part(1 << 40, 7, 7), 1 << 40, "alone");
+        assert_eq!(part(1 << 40, 1 << 39, 1 << 40), 1 << 39);
+        assert_eq!((part(100, 0, 50), part(0, 0, 0)), (0, 0));
+    }
 }

@@ -5,52 +5,50 @@
 //!   descriptors of its children -'   faults, as soon as there is room
 //! ```
 //!
-//! A forked child has a copy of its parent's memory, in which pages are missing. This thread brings
-//! all of them in. Then the child goes on as a process of its own. Until then, a thread that
-//! touches the gate page waits. The fork handlers of parent and child do that.
+//! A forked child has a copy of its parent's memory, in which pages are missing. Either it is an
+//! heir and goes on with its copy of our memory too, or this thread brings in all that it misses.
+//! Until then, threads that touch the gate wait. The fork handlers of parent and child do that.
 //!
 //! Invariants
 //! - V1: an event is acted on before any fault that was read after it.
 //! - V2: between the reading of an event and the change of the book nobody else has the state.
 //! - V3: this thread waits for nobody who may wait for an event to be read.
+//! - V4: while it waits it is at rest, and nothing that a child inherits is half done.
 //!
 //! Lock: the engine's state, for one event or one fault.
 
+use super::children::{CHILD_PAGES, Candidate, Child, FILTERED, Fate, wiped};
+use super::passage::Passage;
 use super::streaks::Streaks;
 use crate::board::Slot;
 use crate::floor::gate;
-use crate::kernel::{Event, Uffd, lost};
-use crate::places::{Book, GROUP, PAGE, Place, aligned, bits, page_in_group};
+use crate::floor::still::{STILL, Who};
+use crate::kernel::{Event, Fault, Uffd, lost};
+use crate::places::{GROUP, Place, bits, page_in_group};
 use crate::ways::{Came, Engine, State};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Pages that a child gets at a time, before others have their turn.
 const TURN_PAGES: usize = 256;
-/// Pages that a child gets by one request.
-const CHILD_PAGES: usize = 16;
 /// How long to wait before a fault is tried again that had no room, or that met an event.
 const RETRY_NANOS: libc::c_long = 50_000;
-
-const FILTERED: &str = "a filter of system calls keeps its pages from coming back";
-
-/// A child whose memory is not whole yet.
-struct Child {
-    uffd: Uffd,
-    book: Book,
-    /// Faults that wait.
-    waiting: Vec<usize>,
-    /// The child has gone.
-    ended: bool,
-}
+/// How long to wait for a thread that forks, and for its child.
+const FORK_NANOS: libc::c_long = 1_000_000;
 
 /// The server of one process.
 pub(crate) struct Server<'a> {
     engine: &'a Engine,
     slot: &'a Slot,
     streaks: Streaks,
-    waiting: Vec<usize>,
+    waiting: Vec<Fault>,
+    passage: Passage,
+    candidate: Option<Candidate>,
     children: Vec<Child>,
+    /// Pages whose threads are woken when this one is at rest.
+    wakes: Vec<usize>,
+    /// What it waits for.
+    fds: Vec<libc::pollfd>,
     /// Moves of memory to places that are not free yet: from, to and length.
     postponed: Vec<(usize, usize, usize)>,
     events: Vec<Event>,
@@ -66,7 +64,11 @@ impl<'a> Server<'a> {
             slot,
             streaks: Default::default(),
             waiting: Vec::new(),
+            passage: Passage::default(),
+            candidate: None,
             children: Vec::new(),
+            wakes: Vec::new(),
+            fds: Vec::new(),
             postponed: Vec::new(),
             events: Vec::new(),
             buffer: vec![0; GROUP],
@@ -78,11 +80,18 @@ impl<'a> Server<'a> {
     pub(crate) fn run(&mut self) -> ! {
         loop {
             self.wait();
-            self.read_own();
+            let others_too = self.candidate.is_none() && self.passage.look();
+            match self.candidate.take() {
+                Some(candidate) => self.look_at(candidate),
+                None => self.read_own(),
+            }
             for child in 0..self.children.len() {
                 self.read_child(child);
             }
-            self.serve_own();
+            // While there is a candidate, the book does not change.
+            if self.candidate.is_none() {
+                self.serve_own(others_too);
+            }
             for child in 0..self.children.len() {
                 self.serve_child(child);
             }
@@ -90,20 +99,40 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until there is something to do. Faults that wait are tried again soon.
-    fn wait(&self) {
-        let fds = std::iter::once(self.engine.uffd.fd())
-            .chain(self.children.iter().map(|child| child.uffd.fd()));
-        let mut fds: Vec<libc::pollfd> =
-            fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        let nanos = if self.children.is_empty() { RETRY_NANOS } else { 0 };
-        let time = libc::timespec { tv_sec: 0, tv_nsec: nanos };
-        let busy =
-            !self.waiting.is_empty() || !self.children.is_empty() || !self.postponed.is_empty();
-        let limit = if busy { &raw const time } else { std::ptr::null() };
-        let count = fds.len() as libc::nfds_t;
+    /// Waits until there is something to do. Faults that wait are tried again soon. While a fork
+    /// goes on, nothing that a child inherits changes from here to the end.
+    fn wait(&mut self) {
+        let own = (&self.engine.uffd, self.candidate.is_none());
+        let candidate = self.candidate.iter().map(|candidate| (&candidate.uffd, true));
+        let children = self.children.iter().map(|child| (&child.uffd, true));
+        let waited = std::iter::once(own).chain(candidate).chain(children);
+        let pollfd = |uffd: &Uffd| libc::pollfd { fd: uffd.fd(), events: libc::POLLIN, revents: 0 };
+        self.fds.clear();
+        self.fds.extend(waited.filter(|&(_, asked)| asked).map(|(uffd, _)| pollfd(uffd)));
+        let time = self.patience().map(|tv_nsec| libc::timespec { tv_sec: 0, tv_nsec });
+        let limit = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let count = self.fds.len() as libc::nfds_t;
+        STILL.rest(Who::Server);
+        self.wakes.iter().for_each(|&address| self.engine.uffd.wake(address));
         // SAFETY: the list is as long as the call is told, and the time lives as long as it runs.
-        unsafe { libc::ppoll(fds.as_mut_ptr(), count, limit, std::ptr::null()) };
+        unsafe { libc::ppoll(self.fds.as_mut_ptr(), count, limit, std::ptr::null()) };
+        STILL.leave(Who::Server);
+        self.wakes.clear();
+    }
+
+    /// For how many nanoseconds to wait; `None` if there is no reason to look again.
+    fn patience(&self) -> Option<libc::c_long> {
+        let is_held = |fault: &Fault| self.passage.holds(fault);
+        if !self.children.is_empty() {
+            return Some(0);
+        }
+        if self.candidate.is_some() {
+            return Some(FORK_NANOS);
+        }
+        if !self.postponed.is_empty() || !self.waiting.iter().all(is_held) {
+            return Some(RETRY_NANOS);
+        }
+        (!self.waiting.is_empty()).then_some(FORK_NANOS)
     }
 
     /// Reads what the kernel tells, and acts on it under the same hold of the state. The moment an
@@ -153,8 +182,18 @@ impl<'a> Server<'a> {
 
     /// Acts on an event of this process.
     pub(super) fn act(&mut self, state: &mut State, event: Event) {
+        if let Event::Fault(fault) = event {
+            self.waiting.push(fault);
+            return;
+        }
+        if let Some(candidate) = self.candidate.take() {
+            // The book is about to change.
+            self.give_all(state, candidate);
+        }
+        let is_calm = self.passage.is_calm();
+        self.passage.news();
         match event {
-            Event::Fault(address) => self.waiting.push(address & !(PAGE - 1)),
+            Event::Fault(_) => {}
             Event::Gone { range, unmapped: true } => {
                 if state.is_gone(&range) {
                     self.engine.forget(&mut state.book, &range, true);
@@ -168,26 +207,52 @@ impl<'a> Server<'a> {
                 state.left(from..from + len);
                 self.postponed.push((from, to, len));
             }
-            Event::Forked(uffd) => {
-                self.engine.settle(state);
-                let mut book = state.book.clone();
-                let wiped = self.engine.resident.wiped();
-                let Ok(wiped) = wiped else { lost("it is not known what a child must not have") };
-                wiped.iter().for_each(|range| drop(book.forget(range)));
-                self.children.push(self.child(uffd, book));
-            }
+            Event::Forked(uffd) => self.forked(state, Candidate::new(uffd), is_calm),
         }
         self.act_on_postponed(state);
     }
 
-    /// A child with a copy of a book, whose slots are shared by it from now on.
-    fn child(&self, uffd: Uffd, book: Book) -> Child {
-        for (_, word) in book.out(&(0..usize::MAX)) {
-            if let Place::Slot(slot) = word.place() {
-                self.engine.store.share(slot);
+    /// There is a child. It may be the heir of a fork that is calm.
+    fn forked(&mut self, state: &mut State, candidate: Candidate, is_calm: bool) {
+        state.trays.share();
+        // relaxed: the pager looks at it now and then.
+        self.engine.forks.fetch_add(1, Ordering::Relaxed);
+        if is_calm && self.children.is_empty() && self.postponed.is_empty() {
+            self.candidate = Some(candidate);
+        } else {
+            self.give_all(state, candidate);
+        }
+    }
+
+    /// Serves a candidate, and finds out what it is.
+    fn look_at(&mut self, mut candidate: Candidate) {
+        let engine = self.engine;
+        let mut state = engine.urgent();
+        let fate = candidate.look(engine, &state, &mut self.events, &mut self.buffer);
+        match fate {
+            // News that is unread may be of a call that was made before the kernel copied the
+            // memory.
+            Fate::Heir if !engine.uffd.is_quiet() => self.give_all(&mut state, candidate),
+            Fate::Heir if !candidate.release() => self.candidate = Some(candidate),
+            Fate::Unknown => self.candidate = Some(candidate),
+            Fate::Child => self.give_all(&mut state, candidate),
+            Fate::Heir | Fate::Gone => {
+                drop(candidate);
+                self.passage.end();
             }
         }
-        Child { uffd, book, waiting: Vec::new(), ended: false }
+    }
+
+    /// A child gets all that it misses.
+    fn give_all(&mut self, state: &mut State, candidate: Candidate) {
+        self.engine.settle(state);
+        let mut book = state.book.clone();
+        wiped(self.engine).iter().for_each(|range| drop(book.forget(range)));
+        let Candidate { uffd, waiting, news, .. } = candidate;
+        self.children.push(Child { waiting, ..Child::new(self.engine, uffd, book) });
+        let number = self.children.len() - 1;
+        news.into_iter().for_each(|event| self.child_event(number, event));
+        self.passage.end();
     }
 
     fn read_child(&mut self, number: usize) {
@@ -207,38 +272,46 @@ impl<'a> Server<'a> {
     fn child_event(&mut self, number: usize, event: Event) {
         let child = &mut self.children[number];
         match event {
-            Event::Fault(address) => child.waiting.push(address & !(PAGE - 1)),
+            Event::Fault(fault) => child.waiting.push(fault.address),
             Event::Gone { range, unmapped } => {
                 self.engine.forget(&mut child.book, &range, unmapped);
             }
             Event::Moved { from, to, len } => child.book.moved(from, to, len),
             Event::Forked(uffd) => {
-                let book = child.book.clone();
-                let grandchild = self.child(uffd, book);
+                let grandchild = Child::new(self.engine, uffd, child.book.clone());
                 self.children.push(grandchild);
             }
         }
     }
 
-    /// Serves the faults of this process for which there is room.
-    fn serve_own(&mut self) {
+    /// Serves the faults of this process for which there is room. While a fork goes on, those of
+    /// other threads wait, except if the thread that forks waits too.
+    fn serve_own(&mut self, others_too: bool) {
         let waiting = std::mem::take(&mut self.waiting);
-        for address in waiting {
-            if !self.may_come(address) || !self.serve(address) {
-                self.waiting.push(address);
+        for fault in waiting {
+            let is_held = !others_too && self.passage.holds(&fault);
+            if is_held || !self.may_come(fault.address) || !self.serve(fault.address) {
+                self.waiting.push(fault);
             }
         }
         self.time_stalls();
     }
 
-    /// Whether a page may come now. The gate opens when no child waits for its memory.
-    fn may_come(&self, address: usize) -> bool {
+    /// Whether a page may come now. The gate opens when no child waits for its memory, and a thread
+    /// passes the threshold when nothing is under way that its child would not know of.
+    fn may_come(&mut self, address: usize) -> bool {
         if gate::is(address) {
             return self.children.is_empty();
         }
+        if gate::is_threshold(address) {
+            self.passage.begin();
+            let is_quiet = self.postponed.is_empty() && self.engine.uffd.is_quiet();
+            return self.children.is_empty() && self.passage.calm(is_quiet);
+        }
         // relaxed: figures of a moment ago; the pager keeps some room in reserve.
         let room = self.engine.room.load(Ordering::Relaxed);
-        room > 0 || self.engine.stuck.load(Ordering::Relaxed)
+        // While a thread is about to fork, the pager makes no room.
+        room > 0 || self.engine.stuck.load(Ordering::Relaxed) || STILL.asked() != 0
     }
 
     fn time_stalls(&mut self) {
@@ -259,12 +332,14 @@ impl<'a> Server<'a> {
 
     /// Serves one fault of this process. False if it has to be tried again.
     fn serve(&mut self, address: usize) -> bool {
-        if gate::is(address) {
-            // SAFETY: nobody but the fork handlers looks at the gate.
-            return unsafe { self.engine.uffd.copy(address, gate::open_page()) }.errno
-                != libc::EAGAIN;
-        }
         let engine = self.engine;
+        if gate::is(address) || gate::is_threshold(address) {
+            self.wakes.push(address);
+            let page = gate::open_page();
+            // SAFETY: nobody but the fork handlers looks at these pages.
+            let put = || unsafe { engine.uffd.copy(address, page) };
+            return ![libc::EAGAIN, libc::ENOMEM].contains(&engine.uffd.without_waking(put).errno);
+        }
         let mut state = engine.urgent();
         let state = &mut *state;
         if state.unsettled {
@@ -272,7 +347,14 @@ impl<'a> Server<'a> {
         }
         let place = state.book.word(address).place();
         let walk = self.streaks.window(address);
-        let came = engine.bring(state, address, walk.0, &mut self.buffer);
+        let came = if self.passage.is_on() {
+            // The thread that forks goes on when this one is at rest.
+            self.wakes.push(address);
+            let bring = || engine.bring(state, address, walk.0, &mut self.buffer);
+            engine.uffd.without_waking(bring)
+        } else {
+            engine.bring(state, address, walk.0, &mut self.buffer)
+        };
         if came.pages == 0 {
             return self.refused(address, came.errno);
         }
@@ -287,13 +369,13 @@ impl<'a> Server<'a> {
     }
 
     /// A page did not come. False if it has to be tried again.
-    fn refused(&self, address: usize, errno: i32) -> bool {
+    fn refused(&mut self, address: usize, errno: i32) -> bool {
         match errno {
             libc::EAGAIN | libc::ENOMEM => false,
             libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
             _ => {
                 // The page is there already, or its memory is gone.
-                self.engine.uffd.wake(address);
+                self.wakes.push(address);
                 true
             }
         }
@@ -322,12 +404,7 @@ impl<'a> Server<'a> {
     fn serve_child(&mut self, number: usize) {
         let child = &mut self.children[number];
         let (engine, buffer) = (self.engine, &mut self.buffer);
-        let waiting = std::mem::take(&mut child.waiting);
-        for address in waiting {
-            if gate::is(address) || !child.bring(engine, address, 1, buffer) {
-                child.waiting.push(address);
-            }
-        }
+        child.serve(engine, buffer);
         let mut left = TURN_PAGES;
         while left > 0 && !child.ended {
             let Some((address, _)) = child.book.out(&(0..usize::MAX)).next() else {
@@ -344,50 +421,12 @@ impl<'a> Server<'a> {
             engine.forget(&mut child.book, &all, true);
         }
     }
-}
 
-impl Child {
-    /// Brings a page in, and some after it. False if it has to be tried again.
-    fn bring(&mut self, engine: &Engine, address: usize, window: usize, buffer: &mut [u8]) -> bool {
-        let place = self.book.word(address).place();
-        let (uffd, book) = (&self.uffd, &mut self.book);
-        let came = match place {
-            Place::Slot(_) => {
-                let (group, page) = (address & !(GROUP - 1), page_in_group(address));
-                let wanted = book.stored(group) & aligned(page, window);
-                let came = engine.bring_stored(uffd, book, group, wanted, page, buffer);
-                (came.pages & bits(page, 1), came.errno)
-            }
-            // Trays were emptied of what the child needs.
-            Place::Program | Place::Tray(..) => {
-                let progress = engine.bring_zero(uffd, address);
-                (progress.pages as u64, progress.errno)
-            }
-        };
-        if came.0 > 0 {
-            return true;
-        }
-        match came.1 {
-            libc::EAGAIN | libc::ENOMEM => false,
-            libc::EPERM | libc::EBADF | libc::ENOSYS => lost(FILTERED),
-            libc::ESRCH => {
-                self.ended = true;
-                true
-            }
-            _ => {
-                self.uffd.wake(address);
-                engine.forget(&mut self.book, &(address..address + PAGE), false);
-                true
-            }
-        }
-    }
-
-    /// The child has all of its memory. Once its descriptor is closed, nothing of it is registered.
-    fn release(&mut self) {
-        if let Some(address) = gate::address() {
-            // SAFETY: nobody but the fork handlers looks at the gate.
-            unsafe { self.uffd.copy(address, gate::open_page()) };
-        }
-        self.ended = true;
+    /// Frees what the server of a parent has in the memory of its heir.
+    pub(super) fn abandon(self) {
+        // The numbers of descriptors are those of the parent's table.
+        let children = self.children.into_iter().map(|child| child.uffd);
+        let candidate = self.candidate.into_iter().map(|candidate| candidate.uffd);
+        children.chain(candidate).for_each(std::mem::forget);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::server::Server;
 use crate::board::{Board, Slot};
-use crate::kernel::{Event, Resident, Uffd};
+use crate::kernel::{Event, Mapping, Resident, Uffd};
 use crate::places::{PAGE, Place, Word};
 use crate::ways::{Engine, Staged, Store, Trays};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,11 @@ fn rig() -> Option<Rig> {
 }
 
 fn engine() -> Option<(&'static Engine, &'static Slot)> {
+    // SAFETY: the engine is leaked, and nothing else refers to it.
+    raw_engine().map(|(engine, slot)| (unsafe { &*engine }, slot))
+}
+
+fn raw_engine() -> Option<(*mut Engine, &'static Slot)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let uffd = match Uffd::open() {
         Ok(uffd) => uffd,
@@ -54,7 +59,7 @@ fn engine() -> Option<(&'static Engine, &'static Slot)> {
     let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 30).expect("a store");
     let trays = Trays::new(8, &uffd).expect("trays");
     let resident = Resident::open().expect("a process has these files");
-    Some((Box::leak(Box::new(Engine::new(uffd, store, resident, trays))), slot))
+    Some((Box::into_raw(Box::new(Engine::new(uffd, store, resident, trays))), slot))
 }
 
 fn map(pages: usize) -> usize {
@@ -295,6 +300,58 @@ fn a_free_tray_with_a_page_in_it_is_emptied() {
     }
     assert_eq!((rig.out(), rig.stored()), (PAGES - KEPT, PAGES - KEPT));
     assert!((0..PAGES).all(|page| read(rig.base, page) == [page as u64, 1]));
+}
+
+/// A child has a copy of the engine. Nothing of its memory is registered, some was left out by the
+/// kernel, and some came before it took the engine over.
+#[test]
+fn an_heir_finds_what_was_out() {
+    let Some((raw, slot)) = raw_engine() else { return };
+    // SAFETY: the engine is leaked; nobody uses this reference when it is inherited.
+    let engine = unsafe { &*raw };
+    let base = map(PAGES);
+    (0..PAGES).for_each(|page| write(base, page, 1));
+    engine.adopt(|| vec![base..base + PAGES * PAGE; 1]);
+    let rig = Rig { engine, slot, base };
+    assert_eq!(rig.stage_all(), PAGES - KEPT);
+    assert!((0..2).all(|_| engine.compress_oldest(slot).is_some()));
+    assert_eq!((rig.out(), rig.stored()), (PAGES - KEPT, PAGES / 2));
+    // The parent's descriptor is closed, and then the child's thread writes to a page.
+    // SAFETY: nobody uses the descriptor any more; `inherit` does not close its number.
+    unsafe { libc::close(engine.uffd.fd()) };
+    write(base, 5, 2);
+    let uffd = Uffd::open().expect("it was opened before");
+    let resident = Resident::open().expect("a process has these files");
+    const LEFT_OUT: usize = 64;
+    let kept = |range, wiped| Mapping { range, wiped };
+    let at = |page: usize| base + page * PAGE;
+    let mappings = [
+        kept(at(0)..at(20), false),
+        kept(at(20)..at(30), true),
+        kept(at(30)..at(PAGES - LEFT_OUT), false),
+    ];
+    // SAFETY: no other thread uses the engine.
+    unsafe { Engine::inherit(raw, (uffd, resident), &mappings, &[at(5)]) };
+    // SAFETY: as above; nobody refers to the engine but by this from now on.
+    let engine = unsafe { &*raw };
+    engine.room.store(i64::MAX / 2, Ordering::Relaxed);
+    std::thread::spawn(move || Server::new(engine, slot).run());
+    let rig = Rig { engine, slot, base };
+    let known = [at(0)..at(20), at(30)..at(PAGES - LEFT_OUT)];
+    assert_eq!(engine.urgent().book.all_registered().collect::<Vec<_>>(), known);
+    assert_eq!((rig.out(), rig.stored()), (PAGES - LEFT_OUT - 10 - 1, PAGES / 2 - 10 - 1));
+    for page in 0..PAGES {
+        let expected = match page {
+            5 => [5, 2],
+            20..30 => [0, 0],
+            _ if (PAGES - LEFT_OUT..PAGES - KEPT).contains(&page) => [0, 0],
+            _ => [page as u64, 1],
+        };
+        assert_eq!(read(base, page), expected);
+    }
+    rig.expect_stored(0);
+    assert_eq!(rig.page_out(), PAGES - LEFT_OUT - 10 - 2 * KEPT, "the memory folds on");
+    assert!((30..PAGES - LEFT_OUT).all(|page| read(base, page) == [page as u64, 1]));
 }
 
 /// While it is not known that a place is free, no page leaves from there: its word would be taken

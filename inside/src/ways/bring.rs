@@ -113,18 +113,25 @@ impl Engine {
         let wanted = walk(page, window) | aligned(page, count);
         let there = state.book.pages(group, |at, word| word == Word::tray(tray, at)) & wanted;
         let from = state.trays.range(tray).start;
-        let book = &mut state.book;
+        let is_shared = state.trays.is_shared(tray);
+        let State { book, trays, .. } = &mut *state;
         let (pages, _) = put_runs(there, page, |first, count| {
             let (to, from) = (group + first * PAGE, from + first * PAGE);
-            // SAFETY: by their words these pages are the program's, and nobody reads them in the
-            // tray: the pager reads only what it compresses. A tray is registered.
-            let progress = unsafe { self.uffd.move_pages(to, from, count) };
+            let progress = if is_shared {
+                // SAFETY: by their words these pages are in the tray, and are the program's.
+                unsafe { self.uffd.copy(to, trays.pages(tray, first, count)) }
+            } else {
+                // SAFETY: by their words these pages are the program's, and nobody reads them in
+                // the tray: the pager reads only what it compresses. A tray is registered.
+                unsafe { self.uffd.move_pages(to, from, count) }
+            };
             (0..progress.pages).for_each(|at| book.set(to + at * PAGE, Word::PROGRAM));
             progress
         });
         state.trays.touched(tray, page, pages);
         if pages & bits(page, 1) != 0 {
-            return Came { pages, grown: 0, errno: 0 };
+            let grown = if is_shared { pages.count_ones() as usize } else { 0 };
+            return Came { pages, grown, errno: 0 };
         }
         // The page is shared with a child, or the program's memory has another access than a tray.
         let own = self.copy_staged(state, address, tray, place);

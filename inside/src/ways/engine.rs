@@ -36,17 +36,19 @@ pub(crate) struct Engine {
     pub(crate) uffd: Uffd,
     pub(crate) store: Store,
     pub(crate) resident: Resident,
-    state: RankedMutex<State>,
+    pub(super) state: RankedMutex<State>,
     /// Pages that may still come before the limit is reached; negative above it.
     pub(crate) room: AtomicI64,
     /// Nothing more can leave, so faults are served above the limit too.
     pub(crate) stuck: AtomicBool,
     /// The server waits for the state: the pager lets it go first.
-    awaited: AtomicU32,
+    pub(super) awaited: AtomicU32,
     /// Changed to wake the pager.
     pub(crate) bell: AtomicU32,
     /// Pages put in place by the server, so that the pager knows what else has grown.
     pub(crate) put: AtomicU64,
+    /// Forks after which other processes had pages of this one, that by which it began among them.
+    pub(crate) forks: AtomicU32,
 }
 
 /// What the lock guards.
@@ -56,7 +58,7 @@ pub(crate) struct State {
     /// What the kernel is about to take away.
     pub(crate) leaving: Leaving,
     /// Places that memory left, of which the system will tell that they were unmapped.
-    vacated: Vec<Range<usize>>,
+    pub(super) vacated: Vec<Range<usize>>,
     /// Groups that have pages in memory, the coldest first.
     pub(super) queue: VecDeque<usize>,
     /// Trays that are full, the oldest first.
@@ -87,6 +89,7 @@ impl Engine {
             awaited: AtomicU32::new(0),
             bell: AtomicU32::new(0),
             put: AtomicU64::new(0),
+            forks: AtomicU32::new(0),
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   out    bring
-//!     `--> engine <--'
+//!     `--> engine <--'   <-- inherit: of a forked child
 //!   trays, store, leaving, trials, worth
 //! ```
 
 mod bring;
 mod engine;
+mod inherit;
 mod leaving;
 mod out;
 mod store;

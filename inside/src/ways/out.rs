@@ -16,7 +16,7 @@ use super::trays::empty;
 use crate::board::Slot;
 use crate::floor::call;
 use crate::kernel::lost;
-use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, is_watched};
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, is_watched, page_in_group};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -84,9 +84,11 @@ impl Engine {
             state.trays.give_back(tray);
             return Staged::Nothing;
         }
+        let shared = self.shared_pages(group);
+        sum.held += shared.count_ones() as usize;
         for part in state.book.registered_parts(group) {
             self.resident.present(&part, |run| {
-                let run = self.stage_run(&mut state, &run, tray);
+                let run = self.stage_run(&mut state, &run, tray, shared);
                 sum = Run {
                     moved: sum.moved + run.moved,
                     held: sum.held + run.held,
@@ -115,6 +117,13 @@ impl Engine {
         Staged::Pages(sum.moved)
     }
 
+    /// The pages of a group that a child or the parent has too. The system does not move them, and
+    /// it is not asked again and again.
+    fn shared_pages(&self, group: usize) -> u64 {
+        // relaxed: a fork that comes now is asked for by page.
+        if self.forks.load(Ordering::Relaxed) == 0 { 0 } else { self.resident.shared_pages(group) }
+    }
+
     /// Forgets ranges that the kernel has taken away.
     pub(crate) fn prune(&self) {
         self.patient().leaving.prune(|range| self.is_missing(range));
@@ -130,14 +139,20 @@ impl Engine {
         missing
     }
 
-    /// Moves a run of pages that are in memory to their places in a tray.
-    fn stage_run(&self, state: &mut State, run: &Range<usize>, tray: u32) -> Run {
+    /// Moves a run of pages that are in memory to their places in a tray, except those that are
+    /// shared.
+    fn stage_run(&self, state: &mut State, run: &Range<usize>, tray: u32, shared: u64) -> Run {
         let (mut address, mut sum) = (run.start, Run::default());
         let mut touched = 0;
         while address < run.end {
-            let place = address % GROUP / PAGE;
+            let place = page_in_group(address);
             let to = state.trays.range(tray).start + place * PAGE;
-            let pages = (run.end - address) / PAGE;
+            let alone = (shared >> place).trailing_zeros() as usize;
+            let pages = ((run.end - address) / PAGE).min(alone);
+            if pages == 0 {
+                address += PAGE;
+                continue;
+            }
             // SAFETY: by E2 the range is registered: it is a part of what the book says, and the
             // kernel answers EAGAIN while an event is unread. The tray is ours, and its place
             // empty.

@@ -8,6 +8,9 @@
 //! Pages in a tray have a second chance: a touch moves them back. The oldest tray goes to the store
 //! when memory is needed.
 //!
+//! After a fork parent and heir share the pages that stand in trays. The system does not move such
+//! a page, so it is copied out.
+//!
 //! Emptying a tray would be an event that our own thread has to read, so a tray is not registered
 //! while it is emptied.
 //!
@@ -27,6 +30,8 @@ pub(crate) struct Tray {
     /// Pages that were touched here, and pages that came back beside them.
     pub(super) touched: u64,
     pub(super) beside: u64,
+    /// Another process has its pages too.
+    shared: bool,
 }
 
 impl Tray {
@@ -52,14 +57,29 @@ impl Trays {
     ///
     /// What the system answers.
     pub(crate) fn new(count: u32, uffd: &Uffd) -> io::Result<Trays> {
-        let len = count as usize * GROUP;
-        let base = reserve(len)?;
-        uffd.register(&(base..base + len))?;
-        Ok(Trays {
+        let base = reserve(count as usize * GROUP)?;
+        let trays = Trays {
             base,
             free: (0..count).rev().collect(),
             trays: (0..count).map(|_| None).collect(),
-        })
+        };
+        uffd.register(&trays.all())?;
+        Ok(trays)
+    }
+
+    /// The memory of all trays.
+    pub(super) fn all(&self) -> Range<usize> {
+        self.base..self.base + self.trays.len() * GROUP
+    }
+
+    /// What stands in trays now is shared with another process.
+    pub(crate) fn share(&mut self) {
+        self.trays.iter_mut().flatten().for_each(|tray| tray.shared = true);
+    }
+
+    /// Whether pages of a tray are shared with another process.
+    pub(super) fn is_shared(&self, tray: u32) -> bool {
+        self.trays[tray as usize].as_ref().is_some_and(|tray| tray.shared)
     }
 
     pub(crate) fn range(&self, tray: u32) -> Range<usize> {
@@ -70,7 +90,7 @@ impl Trays {
     /// Takes a free tray for the pages of a group.
     pub(crate) fn take(&mut self, group: usize) -> Option<u32> {
         let tray = self.free.pop()?;
-        let empty = Tray { homes: [0; GROUP_PAGES], group, touched: 0, beside: 0 };
+        let empty = Tray { homes: [0; GROUP_PAGES], group, touched: 0, beside: 0, shared: false };
         self.trays[tray as usize] = Some(Box::new(empty));
         Some(tray)
     }

@@ -3,6 +3,12 @@
 //   memory walk      touches, in order and at random
 //   memory moves     mremap, munmap and mmap, madvise, mprotect, brk
 //   memory forks     children, their children, a parent that ends at once
+//   memory shares    children share what is out with their parent, and with each other
+//   memory heirs     children of children, each of which writes
+//   memory storms    a parent that writes and gives memory up while children read what it was
+//   memory crowds    threads that fork while others touch
+//   memory clones    a child without the handlers of a fork
+//   memory humble    a child that may not fold
 //   memory calls     system calls on memory that has left
 //   memory threads   threads that come and go while others touch
 //   memory reuse     threads whose memory takes the places that others have just left
@@ -23,6 +29,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -187,6 +194,193 @@ static void forks(void) {
     check_all("the parent", at, PAGES, 0);
 }
 
+// KiB of anonymous memory of a process; what it shares is counted by parts.
+static long part_of(pid_t pid) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
+    FILE *file = fopen(path, "r");
+    long part = 0;
+    while (file && fgets(line, sizeof line, file)) sscanf(line, "Pss_Anon: %ld", &part);
+    if (file) fclose(file);
+    return part;
+}
+
+enum { CHILDREN = 4 };
+static void shares(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    int here[2], go[2];
+    if (pipe(here) || pipe(go)) wrong("pipe", 0);
+    pid_t children[CHILDREN];
+    char said = 'y';
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        if (children[i] < 0) wrong("fork", i);
+        if (children[i] == 0) {
+            close(go[1]);
+            for (size_t p = i; p < PAGES; p += 1000) check("a child", at + p * PAGE, p, 0);
+            if (write(here[1], &said, 1) != 1) _exit(1);
+            if (read(go[0], &said, 1) != 0) _exit(1);
+            check_all("a child at the end", at, PAGES, 0);
+            _exit(0);
+        }
+        if (read(here[0], &said, 1) != 1) wrong("a child's word", i);
+    }
+    long sum = part_of(getpid());
+    for (int i = 0; i < CHILDREN; i++) sum += part_of(children[i]);
+    if (sum > 64 << 10) wrong("KiB of all", sum);
+    close(go[1]);
+    for (int i = 0; i < CHILDREN; i++) expect_child(children[i]);
+    check_all("the parent", at, PAGES, 0);
+}
+
+static void heirs(void) {
+    char *at = map(PAGES);
+    static uint64_t turns[12288];
+    fill_all(at, PAGES, 0);
+    int depth = 0;
+    pid_t child = 0;
+    while (depth < 6 && (child = fork()) == 0) {
+        depth++;
+        for (size_t p = 0; p < PAGES; p++) {
+            check("an heir", at + p * PAGE, p, turns[p]);
+            if (p % 7 == (size_t)depth) fill(at + p * PAGE, p, turns[p] = depth);
+        }
+        // Its memory grows and moves as if there had been no fork.
+        char *own = map(512);
+        fill_all(own, 512, depth);
+        own = mremap(own, 512 * PAGE, 2048 * PAGE, MREMAP_MAYMOVE);
+        check_all("its own", own, 512, depth);
+        munmap(own, 2048 * PAGE);
+    }
+    if (child < 0) wrong("fork", depth);
+    if (child > 0) expect_child(child);
+    for (size_t p = 0; p < PAGES; p++) check("at the end", at + p * PAGE, p, turns[p]);
+    if (depth) _exit(0);
+}
+
+static void storms(void) {
+    enum { FORKS = 20, PART = 1024 };
+    char *at = map(PAGES);
+    static uint64_t turns[12288];
+    fill_all(at, PAGES, 0);
+    pid_t children[FORKS];
+    for (int i = 0; i < FORKS; i++) {
+        children[i] = fork();
+        if (children[i] < 0) wrong("fork", i);
+        if (children[i] == 0) {
+            for (size_t p = i; p < PAGES; p += 3) check("a child", at + p * PAGE, p, turns[p]);
+            for (size_t p = i * 100; p < (size_t)i * 100 + 700; p++) fill(at + p * PAGE, p, 77);
+            for (size_t p = 0; p < 700; p++)
+                check("a child's own", at + (p + i * 100) * PAGE, p + i * 100, 77);
+            _exit(0);
+        }
+        size_t from = roll() % (PAGES - PART);
+        madvise(at + from * PAGE, PART * PAGE, MADV_DONTNEED);
+        for (size_t p = from; p < from + PART; p++) {
+            if (at[p * PAGE + 8]) wrong("given up", p);
+            fill(at + p * PAGE, p, turns[p] = i + 1);
+        }
+        if (i >= 3) expect_child(children[i - 3]);
+    }
+    for (int i = FORKS - 3; i < FORKS; i++) expect_child(children[i]);
+    for (size_t p = 0; p < PAGES; p++) check("the parent", at + p * PAGE, p, turns[p]);
+}
+
+static char *shared_memory;
+static void *touch(void *number) {
+    uint64_t own = (uintptr_t)number * 2654435761u + 1;
+    char stack[65536];
+    memset(stack, (int)own, sizeof stack);
+    for (int i = 0; i < 4000; i++) {
+        own ^= own << 13, own ^= own >> 7, own ^= own << 17;
+        size_t p = own % PAGES;
+        check("a thread", shared_memory + p * PAGE, p, 0);
+    }
+    for (size_t i = 0; i < sizeof stack; i += 511)
+        if (stack[i] != stack[0]) wrong("a stack", i);
+    return NULL;
+}
+
+static void *toucher(void *number) {
+    for (int turn = 0; turn < 3; turn++) {
+        touch(number);
+        // Blocks of its C library's heap come and go.
+        char *blocks[64];
+        for (int i = 0; i < 64; i++) memset(blocks[i] = malloc(1000 + 900 * i), i, 1000 + 900 * i);
+        for (int i = 0; i < 64; i++) {
+            if (blocks[i][999] != i) wrong("a block", i);
+            free(blocks[i]);
+        }
+    }
+    return NULL;
+}
+
+static void *forker(void *number) {
+    size_t first = (uintptr_t)number;
+    for (int turn = 0; turn < 10; turn++) {
+        pid_t child = fork();
+        if (child < 0) wrong("fork", turn);
+        if (child == 0) {
+            char *block = malloc(300000);
+            memset(block, turn, 300000);
+            for (size_t p = first; p < PAGES; p += 17)
+                check("a child", shared_memory + p * PAGE, p, 0);
+            if (block[299999] != turn) wrong("a child's block", turn);
+            free(block);
+            _exit(0);
+        }
+        expect_child(child);
+    }
+    return NULL;
+}
+
+static void crowds(void) {
+    shared_memory = map(PAGES);
+    fill_all(shared_memory, PAGES, 0);
+    pthread_t all[6];
+    for (uintptr_t i = 0; i < 6; i++)
+        if (pthread_create(&all[i], NULL, i < 4 ? toucher : forker, (void *)i))
+            wrong("a thread", i);
+    for (int i = 0; i < 6; i++) pthread_join(all[i], NULL);
+    check_all("the parent", shared_memory, PAGES, 0);
+}
+
+static void clones(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    for (int turn = 0; turn < 4; turn++) {
+        pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child < 0) wrong("clone", turn);
+        if (child == 0) {
+            check_all("a child", at, PAGES, 0);
+            fill_all(at, PAGES / 4, 1);
+            check_all("its own", at, PAGES / 4, 1);
+            _exit(0);
+        }
+        expect_child(child);
+        check_all("the parent", at, PAGES, 0);
+    }
+}
+
+static void humble(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    // capset(2): a version and a thread; effective, permitted and inheritable rights, twice.
+    uint32_t head[2] = {0x20080522, 0}, none[6] = {0};
+    if (syscall(SYS_capset, head, none)) wrong("capset", errno);
+    for (int turn = 0; turn < 3; turn++) {
+        pid_t child = fork();
+        if (child < 0) wrong("fork", turn);
+        if (child == 0) {
+            check_all("a child", at, PAGES, 0);
+            _exit(0);
+        }
+        expect_child(child);
+        check_all("the parent", at, PAGES, 0);
+    }
+}
+
 static void calls(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
@@ -207,21 +401,6 @@ static void calls(void) {
         if (memcmp(back + p * PAGE, at + p * PAGE, 1000)) wrong("a datagram", p);
     }
     check_all("what was sent", at, PAGES, 0);
-}
-
-static char *shared_memory;
-static void *touch(void *number) {
-    uint64_t own = (uintptr_t)number * 2654435761u + 1;
-    char stack[65536];
-    memset(stack, (int)own, sizeof stack);
-    for (int i = 0; i < 4000; i++) {
-        own ^= own << 13, own ^= own >> 7, own ^= own << 17;
-        size_t p = own % PAGES;
-        check("a thread", shared_memory + p * PAGE, p, 0);
-    }
-    for (size_t i = 0; i < sizeof stack; i += 511)
-        if (stack[i] != stack[0]) wrong("a stack", i);
-    return NULL;
 }
 
 static void threads(void) {
@@ -286,19 +465,30 @@ static void reuse(void) {
 }
 
 static void wipes(void) {
-    char *secret = map(2048), *other = map(PAGES);
+    char *secret = map(2048), *other = map(PAGES), *left_out = map(1024);
     if (madvise(secret, 2048 * PAGE, MADV_WIPEONFORK)) wrong("madvise", 0);
+    if (madvise(left_out, 1024 * PAGE, MADV_DONTFORK)) wrong("madvise", 1);
     fill_all(secret, 2048, 1);
+    fill_all(left_out, 1024, 1);
     fill_all(other, PAGES, 2);
     pid_t child = fork();
     if (child == 0) {
         for (size_t p = 0; p < 2048; p++)
             if (secret[p * PAGE + 8]) wrong("a secret", p);
         check_all("a child", other, PAGES, 2);
+        char *again = mmap(left_out, 1024 * PAGE, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (again != left_out) wrong("what is left out", 0);
+        for (size_t p = 0; p < 1024; p++)
+            if (again[p * PAGE + 8]) wrong("what is left out", p);
+        fill_all(secret, 2048, 3);
+        check_all("a child", other, PAGES, 2);
+        check_all("a child's own", secret, 2048, 3);
         _exit(0);
     }
     expect_child(child);
     check_all("the secret", secret, 2048, 1);
+    check_all("what is left out", left_out, 1024, 1);
 }
 
 static void *presses(void *unused) {
@@ -375,7 +565,9 @@ int main(int count, char **words) {
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
-               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}};
+               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes},
+               {"shares", shares}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
+               {"clones", clones}, {"humble", humble}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

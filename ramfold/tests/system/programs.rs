@@ -95,6 +95,12 @@ claims! {
     what_is_touched_again_is_what_it_was: "walk";
     memory_that_moves_and_goes_is_right: "moves";
     forked_children_have_their_parents_memory: "forks";
+    children_share_what_is_out: "shares";
+    children_of_children_have_what_their_parents_had: "heirs";
+    a_parent_may_write_while_its_children_read: "storms";
+    threads_may_fork_while_others_touch: "crowds";
+    a_child_without_fork_has_its_parents_memory: "clones";
+    a_child_that_may_not_fold_has_its_parents_memory: "humble";
     system_calls_see_memory_that_has_left: "calls";
     threads_come_and_go_over_folded_memory: "threads";
     a_program_cannot_close_what_folds_its_memory: "closes";
@@ -125,7 +131,7 @@ fn under_its_limit_a_program_is_left_alone() {
 #[test]
 fn a_program_with_another_c_library_folds_too() {
     let Some(rig) = rig(&["musl-gcc"]) else { return };
-    for claim in ["walk", "moves", "forks", "calls", "threads"] {
+    for claim in ["walk", "moves", "forks", "shares", "crowds", "calls", "threads"] {
         rig.folds_and_is_right(claim);
     }
 }
