@@ -211,13 +211,6 @@ impl Board {
         unsafe { &*self.base }
     }
 
-    /// Whether this process has the number here that it has where the board was made. In a PID
-    /// namespace of its own it has another there, and its slot would be taken for that of another.
-    pub fn knows_numbers_of_here(&self) -> bool {
-        // relaxed: written before this process was started.
-        namespace().unwrap_or(0) == self.head().namespace.load(Ordering::Relaxed)
-    }
-
     /// The slots of all processes.
     pub fn slots(&self) -> &[Slot] {
         // SAFETY: as above; the slots begin after the head.
@@ -225,8 +218,14 @@ impl Board {
     }
 
     /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none. A slot
-    /// that the process had before it executed this program is retired first.
+    /// that the process had before it executed this program is retired first. A process in another
+    /// PID namespace than the board's maker gets none: its number is another there, and the slot
+    /// would be taken for that of another process.
     pub fn claim(&self, pid: u64) -> Option<&Slot> {
+        // relaxed: written before this process was started.
+        if namespace().unwrap_or(0) != self.head().namespace.load(Ordering::Relaxed) {
+            return None;
+        }
         let before = self.slots().iter().filter(|slot| slot.owner.pid() == pid);
         before.for_each(|slot| self.retire(slot));
         self.slots().iter().find(|slot| slot.owner.claim(pid))

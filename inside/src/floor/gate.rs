@@ -216,7 +216,14 @@ fn close() {
     if let Some(address) = address().filter(|_| passing) {
         let arguments = [address, CLOSED, libc::MADV_DONTNEED as usize, 0, 0, 0];
         // SAFETY: the pages are the gate's, whose content nobody needs.
-        unsafe { call(libc::SYS_madvise, arguments) };
+        let discard = || unsafe { call(libc::SYS_madvise, arguments) };
+        // A program that locks its memory (`mlockall`) locks ours too.
+        // SAFETY: as above.
+        let unlock = || unsafe { call(libc::SYS_munlock, [address, CLOSED, 0, 0, 0, 0]) };
+        if discard() != 0 {
+            unlock();
+            discard();
+        }
     }
 }
 

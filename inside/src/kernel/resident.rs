@@ -203,9 +203,10 @@ fn anonymous(text: &str) -> Option<u64> {
 
 fn whole(mut file: &File) -> io::Result<String> {
     file.seek(SeekFrom::Start(0))?;
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    // The names of files may be anything.
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The mappings of the text of `smaps`, and which of them have the flag `wf`.

@@ -219,10 +219,14 @@ impl Child {
     }
 
     /// The child has all of its memory. Once its descriptor is closed, nothing of it is registered.
+    /// It has not ended if the system does not take the pages yet.
     pub(super) fn release(&mut self) {
         for address in [gate::address(), gate::plea()].into_iter().flatten() {
             // SAFETY: nobody but the fork handlers looks at these pages.
-            unsafe { self.uffd.copy(address, gate::open_page()) };
+            let progress = unsafe { self.uffd.copy(address, gate::open_page()) };
+            if [libc::EAGAIN, libc::ENOMEM].contains(&progress.errno) {
+                return;
+            }
         }
         self.ended = true;
     }

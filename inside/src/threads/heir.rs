@@ -23,7 +23,7 @@ use crate::board::{Board, Slot, State};
 use crate::floor::gate::{self, Answer};
 use crate::floor::still::STILL;
 use crate::floor::{call, strand};
-use crate::kernel::{Resident, Uffd, lost};
+use crate::kernel::{Mapping, Resident, Uffd};
 use crate::ways::Engine;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -47,7 +47,8 @@ const LOOK: u64 = 1000;
 pub(crate) fn try_inherit() -> Answer {
     STILL.begin_anew();
     strand::disown();
-    for word in [&ANSWER, &TOLD] {
+    // The last two are those of strands that an heir among this process's ancestors made.
+    for word in [&ANSWER, &TOLD, &PAGER_LIVES, &SERVER_LIVES] {
         // relaxed: there is one thread.
         word.store(0, Ordering::Relaxed);
     }
@@ -100,6 +101,39 @@ struct Heir {
     slot: &'static Slot,
     uffd: Uffd,
     resident: Resident,
+    mappings: Vec<Mapping>,
+    small: SmallPages,
+}
+
+/// Keeps the kernel from making huge pages of this process's memory. From the moment at which the
+/// parent closes its descriptor until the memory is registered again, the kernel would fill pages
+/// that are out with zeros.
+struct SmallPages {
+    /// It was so before.
+    were: bool,
+}
+
+impl SmallPages {
+    fn only() -> SmallPages {
+        let were = prctl(libc::PR_GET_THP_DISABLE, 0) != 0;
+        if !were {
+            prctl(libc::PR_SET_THP_DISABLE, 1);
+        }
+        SmallPages { were }
+    }
+}
+
+impl Drop for SmallPages {
+    fn drop(&mut self) {
+        if !self.were {
+            prctl(libc::PR_SET_THP_DISABLE, 0);
+        }
+    }
+}
+
+fn prctl(option: i32, value: usize) -> isize {
+    // SAFETY: the options take a number, and no address.
+    unsafe { call::call(libc::SYS_prctl, [option as usize, value, 0, 0, 0, 0]) }
 }
 
 /// The pager's strand.
@@ -142,7 +176,10 @@ impl Heir {
         let uffd = Uffd::open().ok()?;
         let resident = Resident::open().ok()?;
         let slot = board.claim(u64::from(std::process::id()))?;
-        strand::spawn_until(serve, &SERVER_LIVES).then_some(Heir { board, slot, uffd, resident })
+        let mappings = resident.mappings().ok()?;
+        let small = SmallPages::only();
+        let heir = Heir { board, slot, uffd, resident, mappings, small };
+        strand::spawn_until(serve, &SERVER_LIVES).then_some(heir)
     }
 
     /// Takes the engine over, and starts the server.
@@ -152,12 +189,11 @@ impl Heir {
             // SAFETY: the parent's server leaked it, and was at rest. Its thread is not here.
             unsafe { Box::from_raw(server) }.abandon();
         }
-        let mappings = self.resident.mappings();
-        let mappings = mappings.unwrap_or_else(|_| lost("its mappings cannot be read"));
         let files = (self.uffd, self.resident);
         // SAFETY: the parent's strands were at rest when this process was made, and those of this
         // process wait. The program has one thread, which waits too.
-        unsafe { Engine::inherit(engine, files, &mappings, gate::early()) };
+        unsafe { Engine::inherit(engine, files, &self.mappings, gate::early()) };
+        drop(self.small);
         strand::drop_old();
         self.slot.set_state(State::Folding);
         pager::tell_server(self.slot);

@@ -75,9 +75,6 @@ pub(crate) extern "C" fn run() {
     leave_descriptors();
     name("ramfold-pager");
     let Some(board) = open_board() else { return };
-    if !board.knows_numbers_of_here() {
-        return;
-    }
     let board: &'static Board = Box::leak(Box::new(board));
     // relaxed: a child looks at it, after a fork.
     BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::Relaxed);

@@ -200,6 +200,11 @@ impl<'a> Server<'a> {
                 }
             }
             Event::Gone { range, unmapped: false } => {
+                // A handler of a signal forks while its thread waits at the gate. That closes the
+                // gate again, and an older fault there would open it.
+                let pages = gate::closed().unwrap_or(0..0);
+                let is_old = |it: usize| pages.contains(&it) && range.contains(&it);
+                self.waiting.retain(|fault| !is_old(fault.address));
                 self.engine.forget(&mut state.book, &range, false);
                 state.leaving.add(range);
             }
@@ -217,6 +222,8 @@ impl<'a> Server<'a> {
         state.trays.share();
         // relaxed: the pager looks at it now and then.
         self.engine.forks.fetch_add(1, Ordering::Relaxed);
+        // A fork waits for the pager, except if that takes too long.
+        let is_calm = is_calm && STILL.is_still(Who::Pager);
         if is_calm && self.children.is_empty() && self.postponed.is_empty() {
             self.candidate = Some(candidate);
         } else {

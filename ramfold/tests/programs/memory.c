@@ -363,12 +363,33 @@ static void clones(void) {
     }
 }
 
-static void humble(void) {
-    char *at = map(PAGES);
-    fill_all(at, PAGES, 0);
+static void give_up_rights(void) {
     // capset(2): a version and a thread; effective, permitted and inheritable rights, twice.
     uint32_t head[2] = {0x20080522, 0}, none[6] = {0};
     if (syscall(SYS_capset, head, none)) wrong("capset", errno);
+}
+
+static void humble(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    pid_t heir = fork();
+    if (heir < 0) wrong("fork", PAGES);
+    if (heir == 0) {
+        // A child that folded by itself has no right to do so any more, and forks.
+        check_all("a child before", at, PAGES, 0);
+        give_up_rights();
+        pid_t grandchild = fork();
+        if (grandchild < 0) wrong("fork", PAGES + 1);
+        if (grandchild == 0) {
+            check_all("a grandchild", at, PAGES, 0);
+            _exit(0);
+        }
+        expect_child(grandchild);
+        check_all("a child after", at, PAGES, 0);
+        _exit(0);
+    }
+    expect_child(heir);
+    give_up_rights();
     for (int turn = 0; turn < 3; turn++) {
         pid_t child = fork();
         if (child < 0) wrong("fork", turn);
