@@ -15,6 +15,7 @@
 //! Lock: none.
 
 mod counts;
+pub mod refusals;
 mod state;
 
 use std::fs::{File, OpenOptions};

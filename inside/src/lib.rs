@@ -12,17 +12,20 @@
 //! The same code is built in two ways. As a library of the command it has [`board`] and
 //! [`can_fold`]. With the flag `inside_program`, and linked without a C library, it is the file
 //! that the loader puts into a program. That file exists for 64-bit Intel and AMD; elsewhere the
-//! rooms that run inside programs are left out. The rooms, each of which uses only those under it:
+//! rooms that run inside programs are left out. The rooms:
 //!
 //! ```text
 //!   start     where it begins: before `main`, and in forked children
 //!   threads   the pager and the server
+//!   closed    the same without userfaultfd: signals, a filter of system calls
 //!   ways      pages leave and come; what is on the way, and the store
 //!   kernel    userfaultfd, and the files of `/proc/self`
 //!   places    where each page is
 //!   board     what processes of a run tell each other
 //!   floor     threads, memory and system calls without a C library
 //! ```
+//!
+//! Invariant: each room uses only those under it.
 //!
 //! Words: a *strand* is a thread of ours that no C library knows. The *yard* is the address range
 //! in which our memory lies. A *tray* holds a group of pages between program and store. The *book*
@@ -34,6 +37,8 @@
 )]
 
 pub mod board;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+mod closed;
 mod floor;
 #[cfg(not(loom))]
 mod kernel;
@@ -75,16 +80,50 @@ impl std::error::Error for CannotFold {
     }
 }
 
-/// Whether this process could fold, and so its children.
+/// How the memory of programs folds.
+#[derive(Debug)]
+pub enum Way {
+    /// The kernel tells of faults: userfaultfd.
+    Faults,
+    /// Pages that are out are closed, and a touch is a signal. It is taken if the system refuses
+    /// the other way, for the reason that is told, or by the wish of the environment.
+    Closed(Option<CannotFold>),
+}
+
+/// The variable of the environment, and its value, which take [`Way::Closed`] where the system
+/// allows both.
+pub const WISH: (&str, &str) = ("RAMFOLD_PATH", "closed");
+
+/// How this process could fold, and so its children.
 ///
 /// # Errors
 ///
-/// [`CannotFold`], if the system refuses a userfaultfd that serves system calls and tells of forks,
-/// or has no `UFFDIO_MOVE`, or no `/proc`.
+/// [`CannotFold`], if there is no `/proc`, or if the system refuses both ways. The text is that of
+/// the first.
 #[cfg(not(loom))]
-pub fn can_fold() -> Result<(), CannotFold> {
+pub fn can_fold() -> Result<Way, CannotFold> {
     let refused = |what| move |source| CannotFold { what, source };
-    kernel::Uffd::open().map_err(refused("the system refuses a userfaultfd for system calls"))?;
     kernel::Resident::open().map_err(refused("a file of /proc/self cannot be read"))?;
-    Ok(())
+    let faults = kernel::Uffd::open();
+    let faults = faults.map_err(refused("the system refuses a userfaultfd for system calls"));
+    let is_wanted = std::env::var_os(WISH.0).is_some_and(|value| value == WISH.1);
+    match faults.err() {
+        None if !is_wanted => Ok(Way::Faults),
+        why => match (may_close(), why) {
+            (false, Some(why)) => Err(why),
+            (false, None) => Ok(Way::Faults),
+            (true, why) => Ok(Way::Closed(why)),
+        },
+    }
+}
+
+/// Whether the system allows what the closed way needs.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+fn may_close() -> bool {
+    closed::is_allowed()
+}
+
+#[cfg(all(not(target_arch = "x86_64"), not(loom)))]
+fn may_close() -> bool {
+    false
 }

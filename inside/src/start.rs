@@ -16,6 +16,7 @@ use crate::floor::gate::Answer;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{gate, pristine, strand, yard};
 use crate::threads::{heir, pager};
+use crate::{closed, kernel};
 use core::arch::global_asm;
 
 #[used]
@@ -33,6 +34,15 @@ global_asm!(
     "ramfold_atfork:",
     ".quad __register_atfork",
     ".quad pthread_atfork",
+    ".weak environ",
+    ".weak __curbrk",
+    ".weak gnu_get_libc_version",
+    ".globl ramfold_library",
+    ".hidden ramfold_library",
+    "ramfold_library:",
+    ".quad gnu_get_libc_version",
+    ".quad __curbrk",
+    ".quad environ",
     ".popsection",
 );
 
@@ -41,10 +51,15 @@ type Handler = extern "C" fn();
 unsafe extern "C" {
     #[link_name = "ramfold_atfork"]
     static ATFORK: [Option<unsafe extern "C" fn(Handler, Handler, Handler, usize) -> i32>; 2];
+    #[link_name = "ramfold_library"]
+    static LIBRARY: [usize; 3];
 }
 
 extern "C" fn first() {
     if !pristine::keep() {
+        return;
+    }
+    if (is_wanted_closed() || !kernel::is_to_be_had()) && begin_closed() {
         return;
     }
     begin(None);
@@ -55,6 +70,59 @@ extern "C" fn first() {
         // are unloaded, which this one is not.
         unsafe { register(gate::before, gate::after, child, 0) };
     }
+}
+
+/// Whether the environment asks to fold without userfaultfd, as tests do.
+fn is_wanted_closed() -> bool {
+    const WANTED: &[u8] = b"RAMFOLD_PATH=closed\0";
+    // SAFETY: the loader has bound the table; the variables end with a null.
+    unsafe {
+        let environ = LIBRARY[2] as *const *const *const u8;
+        let mut entries = if environ.is_null() { return false } else { *environ };
+        while !entries.is_null() && !(*entries).is_null() {
+            let matches = |at: usize| *(*entries).add(at) == WANTED[at];
+            if (0..WANTED.len()).all(matches) {
+                return true;
+            }
+            entries = entries.add(1);
+        }
+    }
+    false
+}
+
+/// Prepares to fold without userfaultfd. False if that cannot be.
+fn begin_closed() -> bool {
+    // SAFETY: the loader has bound the table.
+    let [function, brk, _] = unsafe { LIBRARY };
+    let before = block_signals();
+    yard::set_inherited(true);
+    let library = closed::Library { function, brk };
+    let begun = yard::reserve() && gate::make(None) && closed::begin(library, child_closed);
+    if begun {
+        strand::spawn(crate::threads::keeper::run);
+    }
+    yard::set_inherited(begun);
+    set_mask(if begun { before & !closed::OURS } else { before });
+    begun
+}
+
+/// After a fork, in the child of a process that folds without userfaultfd.
+fn child_closed() {
+    strand::spawn(crate::threads::keeper::run);
+}
+
+/// Blocks all signals, and gives the mask that was there.
+fn block_signals() -> u64 {
+    set_mask(u64::MAX)
+}
+
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    let arguments =
+        [libc::SIG_SETMASK as usize, &raw const mask as usize, &raw mut before as usize, 8, 0, 0];
+    // SAFETY: a call about this thread, whose arguments live as long as it runs.
+    unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+    before
 }
 
 /// After a fork, in the child.

@@ -5,13 +5,19 @@
 //!   names ---> heap ----> yard what the standard library asks for
 //!              strand ----'    threads with stacks of their own
 //!                `--> pristine our variables, for a forked child
+//!   crossing -----' strands    threads of the program on stacks of ours
+//!   passage                    calls that no filter traps
 //!   call                       the kernel
 //! ```
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod call;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) mod crossing;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod gate;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) mod passage;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod pristine;
 #[cfg(any(target_arch = "x86_64", loom))]

@@ -63,7 +63,6 @@ calls! {
     statx = SYS_statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void)
         -> c_int;
     readlink = SYS_readlink(path: *const c_char, to: *mut c_char, len: usize) -> isize;
-    madvise = SYS_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
     mincore = SYS_mincore(at: *mut c_void, len: usize, to: *mut u8) -> c_int;
     mprotect = SYS_mprotect(at: *mut c_void, len: usize, access: c_int) -> c_int;
     munlock = SYS_munlock(at: *mut c_void, len: usize) -> c_int;
@@ -101,6 +100,19 @@ unsafe extern "C" fn syscall(
 ) -> c_long {
     // SAFETY: the caller's contract.
     answer(unsafe { call(number, [a, b, c, d, e, f]) }) as c_long
+}
+
+/// # Safety
+///
+/// That of `madvise(2)`. Whether children get our memory is not for those to say who map it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if is_moot(advice) {
+        return 0;
+    }
+    let arguments = [at as usize, len, advice as usize, 0, 0, 0];
+    // SAFETY: the caller's contract.
+    answer(unsafe { call(libc::SYS_madvise, arguments) }) as c_int
 }
 
 /// # Safety
@@ -172,9 +184,17 @@ unsafe extern "C" fn ppoll(
 /// That of `posix_madvise(3)`, which returns the error and does not touch `errno`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if is_moot(advice) {
+        return 0;
+    }
     // SAFETY: the caller's contract.
     let value = unsafe { call(libc::SYS_madvise, [at as usize, len, advice as usize, 0, 0, 0]) };
     -value as c_int
+}
+
+/// Advice about children, where they get all that is ours.
+fn is_moot(advice: c_int) -> bool {
+    advice == libc::MADV_DONTFORK && yard::is_inherited()
 }
 
 #[unsafe(no_mangle)]

@@ -80,6 +80,13 @@ impl Turn {
         self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Whether a thread has the turn.
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    pub(crate) fn is_taken(&self) -> bool {
+        // relaxed: of a moment ago.
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Gives the turn up.
     pub fn give(&self) {
         // Release pairs with the Acquire in `try_take`, so that the next owner sees this one's

@@ -15,7 +15,7 @@
 
 use super::call::call;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use host::PAGE_SIZE as PAGE;
 
 /// The sizes to try: a program may limit its address space.
@@ -41,6 +41,21 @@ pub(crate) fn reserve() -> bool {
         }
     }
     false
+}
+
+/// Forked children get the yard with all that is in it.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// Says whether forked children get what is mapped in the yard from now on.
+pub(crate) fn set_inherited(inherited: bool) {
+    // relaxed: there is one thread.
+    INHERITED.store(inherited, Ordering::Relaxed);
+}
+
+/// Whether forked children get the yard.
+pub(crate) fn is_inherited() -> bool {
+    // relaxed: it changes only before there is a second thread.
+    INHERITED.load(Ordering::Relaxed)
 }
 
 /// The whole range.

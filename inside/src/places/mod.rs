@@ -8,9 +8,11 @@
 mod bits;
 mod book;
 mod density;
+mod spans;
 mod terms;
 
 pub(crate) use bits::{aligned, bits, ones, page_in_group, runs};
 pub(crate) use book::Book;
 pub(crate) use density::{Density, is_watched};
+pub(crate) use spans::{Kind, Spans};
 pub(crate) use terms::{GROUP, GROUP_PAGES, MAPPING_MIN, PAGE, Place, Word};

@@ -4,6 +4,7 @@
 //!   word   0                     in memory, or never touched
 //!          1 tray:25 place:6     on its way out, in a tray
 //!          0 slot + 1            in the store
+//!          all bits              where it was, but closed
 //! ```
 //!
 //! Invariant: a word names one page's content, and no two words name the same place of a tray.
@@ -27,8 +28,8 @@ const PLACE_BITS: u32 = GROUP_PAGES.ilog2(); // 6
 
 const _: () = assert!(GROUP_PAGES == 1 << PLACE_BITS, "every value of the bits is a place");
 
-/// Trays that a word can name.
-const TRAYS_MAX: u32 = STAGED >> PLACE_BITS; // 33554432
+/// Trays that a word can name. A word of one more would say that a page is closed.
+const TRAYS_MAX: u32 = (STAGED >> PLACE_BITS) - 1; // 33554431
 
 /// A page that is not in memory, or no page: the content of the book's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,10 +44,13 @@ pub(crate) enum Place {
     Tray(u32, usize),
     /// In the store.
     Slot(u32),
+    /// Where it was, or nowhere because it was never touched; but no thread may touch it.
+    Closed,
 }
 
 impl Word {
     pub(crate) const PROGRAM: Word = Word(0);
+    pub(crate) const CLOSED: Word = Word(u32::MAX);
 
     pub(crate) fn tray(tray: u32, place: usize) -> Word {
         debug_assert!(place < GROUP_PAGES && tray < TRAYS_MAX, "a place of a tray");
@@ -64,6 +68,7 @@ impl Word {
     pub(crate) fn place(self) -> Place {
         match self.0 {
             0 => Place::Program,
+            u32::MAX => Place::Closed,
             word if word & STAGED != 0 => {
                 Place::Tray((word & !STAGED) >> PLACE_BITS, word as usize % GROUP_PAGES)
             }
@@ -80,7 +85,7 @@ mod tests {
     proptest! {
         #[test]
         fn words_come_back(
-            tray in 0u32..1 << 25, place in 0..GROUP_PAGES, slot in 0..Word::SLOTS_MAX,
+            tray in 0..TRAYS_MAX, place in 0..GROUP_PAGES, slot in 0..Word::SLOTS_MAX,
         ) {
             prop_assert_eq!(Word::tray(tray, place).place(), Place::Tray(tray, place));
             prop_assert_eq!(Word::slot(slot).place(), Place::Slot(slot));
@@ -91,5 +96,6 @@ mod tests {
     fn no_word_is_memory() {
         assert_eq!(Word::default().place(), Place::Program);
         assert_eq!(Word::default(), Word::PROGRAM);
+        assert_eq!(Word::CLOSED.place(), Place::Closed);
     }
 }

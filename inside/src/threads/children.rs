@@ -106,7 +106,7 @@ impl Candidate {
     ) -> Progress {
         let place = state.book.word(address).place();
         let page = match place {
-            Place::Program => return engine.bring_zero(&self.uffd, address),
+            Place::Program | Place::Closed => return engine.bring_zero(&self.uffd, address),
             _ if self.is_wiped(engine, address) => return engine.bring_zero(&self.uffd, address),
             // SAFETY: the word says that the page is there, and the pager rests.
             Place::Tray(tray, place) => unsafe { state.trays.pages(tray, place, 1) },
@@ -195,7 +195,7 @@ impl Child {
                 (came.pages & bits(page, 1), came.errno)
             }
             // Trays were emptied of what the child needs.
-            Place::Program | Place::Tray(..) => {
+            Place::Program | Place::Tray(..) | Place::Closed => {
                 let progress = engine.bring_zero(uffd, address);
                 (progress.pages as u64, progress.errno)
             }

@@ -11,6 +11,7 @@
 
 mod children;
 pub(crate) mod heir;
+pub(crate) mod keeper;
 pub(crate) mod pager;
 mod passage;
 mod server;

@@ -11,6 +11,7 @@
 
 use super::server::Server;
 use crate::board::{self, Board, Slot, State};
+use crate::closed;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
 use crate::kernel::{Resident, Uffd, folding, lost};
@@ -79,6 +80,10 @@ pub(crate) extern "C" fn run() {
     // relaxed: a child looks at it, after a fork.
     BOARD.store(std::ptr::from_ref(board).cast_mut(), Ordering::Relaxed);
     let Some(slot) = board.claim(u64::from(std::process::id())) else { return };
+    if closed::refusal() != 0 {
+        slot.set_state(State::Unfolded(closed::refusal()));
+        watch_only(slot);
+    }
     slot.set_state(State::Watching);
     if let Err(errno) = Pager::new(board, slot).and_then(|mut pager| pager.look_after()) {
         slot.set_state(State::Unfolded(errno));
@@ -109,7 +114,7 @@ pub(super) fn name(name: &str) {
 
 /// The board that the environment named when the first process was started. A child finds the path
 /// with the gate, because programs write over their environment.
-fn open_board() -> Option<Board> {
+pub(super) fn open_board() -> Option<Board> {
     let kept = gate::note()?;
     if kept.first() == Some(&0) {
         let path = variable(board::VARIABLE)?;

@@ -391,7 +391,7 @@ impl<'a> Server<'a> {
     fn count(&self, place: Place, came: Came, done: bool) {
         let slot = self.slot;
         let (faults, pages_in) = match place {
-            Place::Program => (&slot.first_touches, 0),
+            Place::Program | Place::Closed => (&slot.first_touches, 0),
             Place::Tray(..) => (&slot.staged_faults, 0),
             Place::Slot(_) => (&slot.stored_faults, u64::from(came.pages.count_ones())),
         };

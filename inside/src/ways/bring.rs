@@ -53,7 +53,7 @@ impl Engine {
         buffer: &mut [u8],
     ) -> Came {
         let came = match state.book.word(address).place() {
-            Place::Program => self.bring_zeros(&state.book, address, window),
+            Place::Program | Place::Closed => self.bring_zeros(&state.book, address, window),
             Place::Tray(tray, place) => self.bring_staged(state, address, tray, place, window),
             Place::Slot(_) => self.bring_around(state, address, window, buffer),
         };
@@ -195,7 +195,7 @@ impl Engine {
     ) -> Came {
         let slot = |book: &Book, page: usize| match book.word(group + page * PAGE).place() {
             Place::Slot(slot) => slot,
-            Place::Program | Place::Tray(..) => lost("a word changed"),
+            Place::Program | Place::Tray(..) | Place::Closed => lost("a word changed"),
         };
         ones(wanted).skip(1).for_each(|at| self.store.prefetch(slot(book, at)));
         for at in ones(wanted) {

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use codec::{Algorithm, Codec};
 use host::limits;
+use inside::Way;
 use inside::board::Board;
 
 use crate::line::Failure;
@@ -54,14 +55,14 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let limit = limit(args)?;
     let codec = codec(args);
-    inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
+    let way = inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
     let report = args.report.as_deref().map(|path| prepare_report(path, args, &codec, limit));
     let report = report.transpose()?;
     let place = Place::prepare(&args.program)?;
     let board = Board::create(place.board(), limit, &codec.to_string())
         .map_err(|error| Failure::about(place.board().display(), error))?;
     if args.explain {
-        explain(limit, &codec, &place);
+        explain(limit, &codec, &place, &way);
     }
     let program = Program::start(&args.program, &place)?;
     let tree = Tree::new(program.id(), place.library(), args.quiet);
@@ -154,12 +155,18 @@ impl args::Density {
     }
 }
 
-fn explain(limit: u64, codec: &Codec, place: &Place) {
+fn explain(limit: u64, codec: &Codec, place: &Place, way: &Way) {
     complain(&format!(
         "the limit is {}, for the program and all processes it starts",
         human(limit)
     ));
-    complain("faults are served by userfaultfd, those of system calls too");
+    complain(&match way {
+        Way::Faults => "faults are served by userfaultfd, those of system calls too".to_owned(),
+        Way::Closed(why) => {
+            let why = why.as_ref().map_or("it was asked for".to_owned(), ToString::to_string);
+            format!("pages that are out are closed, and touches are signals, because {why}")
+        }
+    });
     complain(&format!("cold pages are compressed with {codec}"));
     complain(&format!("the library is {}", place.library().display()));
 }

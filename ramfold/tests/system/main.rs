@@ -14,6 +14,7 @@
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
+//!   closed      the same without userfaultfd
 //!   runs        how runs are shown by stat, what a report has, why a process does not fold
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
@@ -28,6 +29,7 @@ mod anonymous;
 mod attributes;
 mod backing;
 mod clients;
+mod closed;
 mod designs;
 mod figures;
 mod filesystem;

@@ -34,6 +34,14 @@ const HIDDEN: &str = "it has another root directory or other mounts, where the l
                       put ramfold run after the command that changes them";
 const APART: &str = "it is in a PID namespace of its own, as of unshare or a sandbox; put ramfold \
                      run after the command that makes it";
+const OTHER_LIBRARY: &str = "without userfaultfd only programs with glibc fold, and it has another \
+                             C library; CAP_SYS_PTRACE lets it fold";
+const FIXED: &str = "without userfaultfd a program folds only where addresses are chosen by \
+                     chance, and here they are fixed (setarch -R, a debugger); CAP_SYS_PTRACE \
+                     lets it fold";
+const MELTED: &str = "it did what is not served without userfaultfd (mlockall, io_uring, io_setup, \
+                      a userfaultfd of its own), so all of its memory came back; CAP_SYS_PTRACE \
+                      lets it fold";
 const UNKNOWN: &str = "the library did not begin in it";
 
 /// Why this machine cannot fold programs, and what would let it.
@@ -61,8 +69,18 @@ fn here(errno: Errno) -> &'static str {
     }
 }
 
-/// Why a process was refused, by the system's error.
+/// Why a process was refused, by the number that it told: an error of the system, or a reason of
+/// the library's own.
 pub(crate) fn refused(number: i32) -> String {
+    let own = match number {
+        inside::board::refusals::LIBRARY => Some(OTHER_LIBRARY),
+        inside::board::refusals::ADDRESSES => Some(FIXED),
+        inside::board::refusals::MELTED => Some(MELTED),
+        _ => None,
+    };
+    if let Some(text) = own {
+        return text.to_owned();
+    }
     let error = Error::from_raw_os_error(number);
     let help = match errno(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
@@ -237,5 +255,8 @@ mod tests {
             assert!(here(errno).contains(remedy), "{}", here(errno));
         }
         assert_eq!(refused(-1), refused(-1), "any number has a text");
+        for (own, words) in [(-2, "C library"), (-3, "by chance"), (-4, "io_uring")] {
+            assert!(refused(own).contains(words), "{}", refused(own));
+        }
     }
 }

@@ -1,0 +1,8 @@
+//! Why a process does not fold, beside the errors of the system, which are positive.
+
+/// Without userfaultfd: it does not have glibc.
+pub const LIBRARY: i32 = -2;
+/// Without userfaultfd: the kernel puts libraries at the same addresses in every program.
+pub const ADDRESSES: i32 = -3;
+/// Without userfaultfd: it did what cannot be served.
+pub const MELTED: i32 = -4;

@@ -1,0 +1,240 @@
+//! Our handlers of SIGSEGV and SIGSYS.
+//!
+//! ```text
+//!   SIGSEGV   in the arena, closed      opened; the access is made again
+//!             anything else             the program's own handler
+//!   SIGSYS    pins -> opens what is closed -> makes the call from the passage -> unpins
+//!             of the program's filter   the program's own handler
+//! ```
+//!
+//! They run on the stack that the program has, with little on it; work is done on a block of ours.
+//! A call that waits is made on the program's stack, with the program's mask, so its handlers run
+//! as ever. A handler that leaves by `siglongjmp` leaves pins behind: those groups stay.
+//!
+//! Invariant: while a thread is on a block of ours, it takes no signal. Lock: that of the state,
+//! on the block.
+
+use super::calls::{self, Use};
+use super::memory::{self, Answer};
+use super::nested::{self, Pinned};
+use super::previous::{self, Action, set_mask};
+use super::{arena, filter, masks, pins, state, way};
+use crate::floor::crossing::cross;
+use crate::floor::passage::pass;
+use core::arch::naked_asm;
+use core::ffi::c_void;
+use core::ops::Range;
+use libc::c_long;
+use std::time::Instant;
+
+const SEGV_ACCERR: i32 = 2;
+const SYS_SECCOMP: i32 = 1;
+/// The bit of the processor's error code that says "instruction fetch".
+const FETCH: i64 = 0x10;
+const _: () = assert!(FETCH.count_ones() == 1, "a bit");
+
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// What the kernel is told of our handler for a signal.
+pub(super) fn action(signal: i32) -> Action {
+    let (function, flags, mask) = if signal == libc::SIGSEGV {
+        (on_fault as *const () as usize, 0, u64::MAX)
+    } else {
+        (on_call as *const () as usize, libc::SA_NODEFER as usize, 0)
+    };
+    let flags = flags | libc::SA_SIGINFO as usize | SA_RESTORER;
+    Action { function, flags, restorer: come_back as *const () as usize, mask }
+}
+
+/// What unwinders look for at the end of a handler.
+#[unsafe(naked)]
+extern "C" fn come_back() {
+    naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", "syscall")
+}
+
+struct Touch {
+    address: usize,
+    served: bool,
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the system passes valid structures.
+    let (code, address, error) = unsafe {
+        let context = &*context.cast::<libc::ucontext_t>();
+        let error = context.uc_mcontext.gregs[libc::REG_ERR as usize];
+        ((*info).si_code, (*info).si_addr() as usize, error)
+    };
+    let mut touch = Touch { address, served: false };
+    if code == SEGV_ACCERR && arena::contains(address) && error & FETCH == 0 {
+        state::settle();
+        cross(touched, &mut touch);
+    }
+    if !touch.served {
+        previous::forward(signal, info, context);
+    }
+}
+
+extern "C" fn touched(touch: &mut Touch) {
+    touch.served = state::with(|state| way::touch(state, touch.address));
+}
+
+/// A system call that was trapped.
+struct Trap {
+    number: c_long,
+    arguments: [usize; 6],
+    /// Pinned by arguments.
+    direct: [Option<Range<usize>>; 6],
+    nested: Option<Pinned>,
+    answer: Answer,
+}
+
+extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the system passes valid structures.
+    let machine = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let register = |name: i32| machine.uc_mcontext.gregs[name as usize] as usize;
+    let number = register(libc::REG_RAX) as c_long;
+    let names =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+    let arguments = names.map(register);
+    let instruction = register(libc::REG_RIP);
+    // SAFETY: as above.
+    let code = unsafe { (*info).si_code };
+    let library = filter::library();
+    if code != SYS_SECCOMP || !filter::is_meant(number, &arguments, instruction, &library) {
+        previous::forward(signal, info, context);
+        return;
+    }
+    let mut trap =
+        Trap { number, arguments, direct: Default::default(), nested: None, answer: None };
+    let answer = trap.serve(machine);
+    machine.uc_mcontext.gregs[libc::REG_RAX as usize] = answer as i64;
+}
+
+impl Trap {
+    fn serve(&mut self, machine: &mut libc::ucontext_t) -> isize {
+        if filter::forks(self.number, &self.arguments) {
+            return self.fork();
+        }
+        let kind = calls::kind(self.number);
+        if kind == Use::Memory {
+            self.aside(about_memory);
+            return self.answer.unwrap_or_else(|| self.make(self.arguments));
+        }
+        if kind == Use::Unserved {
+            self.aside(not_served);
+        }
+        if !self.pin() {
+            self.aside(open_direct);
+        }
+        let answer = match kind {
+            Use::Mask => {
+                let mask = (&raw mut machine.uc_sigmask).cast::<u64>();
+                let interrupted = masks::Interrupted {
+                    // SAFETY: the kernel's mask is the first word of the library's.
+                    mask: unsafe { &mut *mask },
+                    stack: &mut machine.uc_stack,
+                };
+                masks::serve(self.number, &self.arguments, interrupted, |arguments| {
+                    // SAFETY: the program asks for it.
+                    unsafe { pass(self.number, arguments) }
+                })
+            }
+            Use::Nested => {
+                self.aside(pin_nested);
+                self.make(self.arguments)
+            }
+            Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
+        };
+        if self.number == libc::SYS_sigaltstack {
+            self.aside(keep_stack_open);
+        }
+        self.direct.iter().flatten().for_each(pins::unpin);
+        if self.nested.is_some() {
+            self.aside(unpin_nested);
+        }
+        answer
+    }
+
+    /// Makes a child that has all that is in memory, while nothing is on the move.
+    fn fork(&self) -> isize {
+        let mask = set_mask(u64::MAX);
+        state::before_fork();
+        let child = self.make(self.arguments);
+        if child == 0 {
+            state::in_child();
+        } else {
+            state::after_fork();
+        }
+        set_mask(mask);
+        child
+    }
+
+    /// Works on a block of ours.
+    fn aside(&mut self, work: extern "C" fn(&mut Trap)) {
+        let mask = set_mask(u64::MAX);
+        state::settle();
+        cross(work, self);
+        set_mask(mask);
+    }
+
+    /// Makes the call. Memory that it uses is open.
+    fn make(&self, arguments: [usize; 6]) -> isize {
+        // SAFETY: the program asks for it.
+        unsafe { pass(self.number, arguments) }
+    }
+
+    /// Pins what the arguments lead to. True if all of it is open.
+    fn pin(&mut self) -> bool {
+        let mut open = true;
+        for argument in 0..6 {
+            self.direct[argument] = calls::used(self.number, &self.arguments, argument);
+            if let Some(range) = &self.direct[argument] {
+                open &= pins::pin(range);
+            }
+        }
+        open
+    }
+}
+
+extern "C" fn about_memory(trap: &mut Trap) {
+    trap.answer = state::with(|state| memory::serve(state, trap.number, &trap.arguments));
+}
+
+extern "C" fn not_served(_: &mut Trap) {
+    state::with(way::melt);
+}
+
+extern "C" fn open_direct(trap: &mut Trap) {
+    state::with(|state| {
+        trap.direct.iter().flatten().for_each(|range| way::open_range(state, range));
+    });
+}
+
+extern "C" fn pin_nested(trap: &mut Trap) {
+    trap.nested = state::with(|state| {
+        let pinned = nested::pin(state, trap.number, &trap.arguments);
+        if !nested::executes(trap.number) {
+            return Some(pinned);
+        }
+        // If the program is executed, nobody comes back to take the pins away.
+        state.executing.push((Instant::now(), pinned.0));
+        None
+    });
+}
+
+extern "C" fn unpin_nested(trap: &mut Trap) {
+    if let Some(pinned) = trap.nested.take() {
+        pinned.release();
+        // It is freed under the lock, like all that our heap has (C3).
+        state::with(|_| drop(pinned));
+    }
+}
+
+extern "C" fn keep_stack_open(trap: &mut Trap) {
+    if let Some(stack) = super::reach::peek::<libc::stack_t>(trap.arguments[0]) {
+        let range = way::pages(stack.ss_sp as usize, stack.ss_size);
+        if arena::contains(range.start) {
+            state::with(|state| way::dissolve(state, &range));
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Calls about signals: SIGSEGV and SIGSYS are never blocked, and their handlers stay ours.
+//!
+//! ```text
+//!   rt_sigprocmask    the mask in the interrupted context changes: it is in force afterwards
+//!   rt_sigaction      of the two signals: kept. Of others: their masks go without the two
+//!   sigaltstack       the stack stays open, because the kernel writes to it
+//!   sigsuspend, ppoll, pselect, epoll_pwait     their masks go without the two
+//! ```
+//!
+//! A signal that is blocked when it must be taken ends the process. The program does not see the
+//! difference, except that the two are not in the masks that it gets back.
+//!
+//! Invariant: no mask that is in force while code of the program runs has the two signals. Lock:
+//! none. The memory that the arguments lead to is pinned and open.
+
+use super::previous::{self, Action, OURS};
+use super::reach::{peek, poke};
+use super::way::ask;
+use libc::c_long;
+
+/// Bytes of the kernel's mask.
+const MASK_LEN: usize = 8;
+
+/// The parts of an interrupted context that these calls change.
+pub(super) struct Interrupted<'a> {
+    pub(super) mask: &'a mut u64,
+    pub(super) stack: &'a mut libc::stack_t,
+}
+
+/// Does a call about signals. What waits is done with `wait`, while the program's mask is in force.
+pub(super) fn serve(
+    number: c_long,
+    arguments: &[usize; 6],
+    interrupted: Interrupted<'_>,
+    wait: impl FnOnce([usize; 6]) -> isize,
+) -> isize {
+    match number {
+        libc::SYS_rt_sigprocmask => change(arguments, interrupted.mask),
+        libc::SYS_rt_sigaction => action(arguments),
+        libc::SYS_sigaltstack => alternate(arguments, interrupted.stack),
+        libc::SYS_rt_sigsuspend => masked(arguments, 0, wait),
+        libc::SYS_ppoll => masked(arguments, 3, wait),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => masked(arguments, 4, wait),
+        libc::SYS_pselect6 => select(arguments, wait),
+        _ => wait(*arguments),
+    }
+}
+
+fn error(number: i32) -> isize {
+    -(number as isize)
+}
+
+fn change(arguments: &[usize; 6], mask: &mut u64) -> isize {
+    let [how, set, old, len, ..] = *arguments;
+    if len != MASK_LEN {
+        return error(libc::EINVAL);
+    }
+    let before = *mask;
+    let after = match (set, how as i32) {
+        (0, _) => before,
+        (at, how) => {
+            let Some(set) = peek::<u64>(at) else { return error(libc::EFAULT) };
+            match how {
+                libc::SIG_BLOCK => before | set,
+                libc::SIG_UNBLOCK => before & !set,
+                libc::SIG_SETMASK => set,
+                _ => return error(libc::EINVAL),
+            }
+        }
+    };
+    *mask = after & !OURS;
+    if old != 0 && !poke(old, before) { error(libc::EFAULT) } else { 0 }
+}
+
+fn action(arguments: &[usize; 6]) -> isize {
+    let [signal, new, old, len, ..] = *arguments;
+    if len != MASK_LEN {
+        return error(libc::EINVAL);
+    }
+    let mut action = None;
+    if new != 0 {
+        let Some(given) = peek::<Action>(new) else { return error(libc::EFAULT) };
+        action = Some(Action { mask: given.mask & !OURS, ..given });
+    }
+    let before = if previous::is_kept(signal as i32) {
+        previous::exchange(signal as i32, action.as_ref())
+    } else {
+        let mut before = Action::default();
+        let new = action.as_ref().map_or(0, |action| core::ptr::from_ref(action) as usize);
+        let changed =
+            ask(libc::SYS_rt_sigaction, [signal, new, &raw mut before as usize, MASK_LEN, 0, 0]);
+        if changed < 0 {
+            return changed;
+        }
+        before
+    };
+    if old != 0 && !poke(old, before) { error(libc::EFAULT) } else { 0 }
+}
+
+/// The kernel puts the stack of the interrupted context back when the handler returns, so it is
+/// changed there too.
+fn alternate(arguments: &[usize; 6], stack: &mut libc::stack_t) -> isize {
+    let done = ask(libc::SYS_sigaltstack, *arguments);
+    if done == 0
+        && arguments[0] != 0
+        && let Some(new) = peek::<libc::stack_t>(arguments[0])
+    {
+        *stack = new;
+    }
+    done
+}
+
+/// A call that has a mask for as long as it waits.
+fn masked(
+    arguments: &[usize; 6],
+    argument: usize,
+    wait: impl FnOnce([usize; 6]) -> isize,
+) -> isize {
+    let mut arguments = *arguments;
+    if arguments[argument] == 0 {
+        return wait(arguments);
+    }
+    let Some(mask) = peek::<u64>(arguments[argument]) else { return error(libc::EFAULT) };
+    let mask = mask & !OURS;
+    arguments[argument] = &raw const mask as usize;
+    wait(arguments)
+}
+
+/// `pselect6` has address and length of the mask in a structure.
+fn select(arguments: &[usize; 6], wait: impl FnOnce([usize; 6]) -> isize) -> isize {
+    let mut arguments = *arguments;
+    if arguments[5] == 0 {
+        return wait(arguments);
+    }
+    let Some([at, len]) = peek::<[usize; 2]>(arguments[5]) else { return error(libc::EFAULT) };
+    if at == 0 {
+        return wait(arguments);
+    }
+    let Some(mask) = peek::<u64>(at) else { return error(libc::EFAULT) };
+    let mask = mask & !OURS;
+    let given = [&raw const mask as usize, len];
+    arguments[5] = &raw const given as usize;
+    wait(arguments)
+}

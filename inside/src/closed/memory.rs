@@ -1,0 +1,363 @@
+//! Calls about mappings: what the program asks for is done in the arena.
+//!
+//! ```text
+//!   mmap       private, anonymous, 128 KiB or more: a place in the arena
+//!   brk        memory at the arena's start
+//!   munmap, mremap, mprotect, madvise, mlock     the kernel is asked, and the book follows
+//! ```
+//!
+//! The access of memory that folds is ours to change, so `mprotect` to the access that it has
+//! anyway changes nothing.
+//!
+//! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
+//! the state.
+
+use super::arena::{self, advise, protect};
+use super::state::{State, groups, part};
+use super::way::{ask, dissolve, fresh, give_up, held_open, open_range, pages};
+use crate::places::Kind;
+use crate::places::{MAPPING_MIN, PAGE, Place, Word};
+use core::ops::Range;
+use libc::c_long;
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const ANYWHERE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+const MREMAP_DONTUNMAP: i32 = 4;
+
+const _: () =
+    assert!(MREMAP_DONTUNMAP & (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) == 0, "a flag");
+
+/// What a trapped call becomes: an answer, or `None` if the kernel is to do it as it is.
+pub(super) type Answer = Option<isize>;
+
+/// Does a call.
+pub(super) fn serve(state: &mut State, number: c_long, arguments: &[usize; 6]) -> Answer {
+    let [first, second, third, fourth, fifth, _] = *arguments;
+    // Registers that are no arguments of the call may have any value.
+    let is_placed = matches!(number, libc::SYS_mmap | libc::SYS_brk);
+    let moves_in = fourth as i32 & libc::MREMAP_FIXED != 0 && arena::contains(fifth);
+    let is_about_arena = arena::contains(first) || number == libc::SYS_mremap && moves_in;
+    if !is_placed && !is_about_arena {
+        return None;
+    }
+    match number {
+        libc::SYS_mmap => map(state, arguments),
+        libc::SYS_brk => Some(brk(state, first)),
+        libc::SYS_munmap => Some(unmap(state, first, second)),
+        libc::SYS_mremap => remap(state, arguments),
+        libc::SYS_mprotect => Some(change_access(state, number, arguments)),
+        libc::SYS_pkey_mprotect | libc::SYS_mlock | libc::SYS_mlock2 => {
+            dissolve(state, &whole(first, second));
+            None
+        }
+        libc::SYS_madvise => take_advice(state, first, second, third as i32),
+        // They name memory that is not anonymous, and the arena has none at first.
+        _ => None,
+    }
+}
+
+fn error(number: i32) -> isize {
+    -(number as isize)
+}
+
+fn result(done: Result<(), i32>, value: usize) -> isize {
+    done.map_or_else(error, |()| value as isize)
+}
+
+/// The part of a range that is in the arena, as whole pages.
+fn whole(start: usize, len: usize) -> Range<usize> {
+    let (range, all) = (pages(start, len), arena::range());
+    let start = range.start.clamp(all.start, all.end);
+    start..range.end.clamp(start, all.end)
+}
+
+fn is_inside(range: &Range<usize>) -> bool {
+    let all = arena::range();
+    all.start <= range.start && range.end <= all.end && range.start <= range.end
+}
+
+fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
+    let [at, len, access, flags, ..] = *arguments;
+    let (access, flags) = (access as i32, flags as i32);
+    if len == 0 || len > arena::LEN_MAX {
+        return None;
+    }
+    let len = len.next_multiple_of(PAGE);
+    let fixed = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+    if flags & fixed != 0 {
+        return arena::contains(at).then(|| map_at(state, arguments, &(at..at + len)));
+    }
+    let is_plain = flags & !libc::MAP_NORESERVE == ANYWHERE;
+    let is_ours = matches!(access, READ_WRITE | libc::PROT_NONE);
+    if !is_plain || !is_ours || len < MAPPING_MIN || state.melted {
+        return None;
+    }
+    let hint = at & !(PAGE - 1);
+    let fits =
+        is_inside(&(hint..hint.saturating_add(len))) && state.spans.is_free(&(hint..hint + len));
+    let within = arena::brk_range().end..arena::range().end;
+    let place = if fits { hint } else { state.spans.place(len, &within)? };
+    let range = place..place + len;
+    if access == libc::PROT_NONE {
+        state.spans.set(&range, Kind::Bare);
+        return Some(place as isize);
+    }
+    Some(result(fresh(state, &range), place))
+}
+
+/// A mapping at an address of the arena that the program names.
+fn map_at(state: &mut State, arguments: &[usize; 6], range: &Range<usize>) -> isize {
+    let [at, len, access, flags, fd, offset] = *arguments;
+    let (access, flags) = (access as i32, flags as i32);
+    if !is_inside(range) {
+        return error(libc::ENOMEM);
+    }
+    if flags & libc::MAP_FIXED_NOREPLACE != 0 && !state.spans.is_free(range) {
+        return error(libc::EEXIST);
+    }
+    let flags = flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
+    // The kernel may fail after it has taken the old memory away. So it is whole until then.
+    let mapped = held_open(state, range, |_| {
+        ask(libc::SYS_mmap, [at, len, access as usize, flags as usize, fd, offset])
+    });
+    if mapped < 0 {
+        return mapped;
+    }
+    let is_plain = flags & !(libc::MAP_NORESERVE | libc::MAP_FIXED) == ANYWHERE;
+    let kind = match access {
+        _ if !is_plain || state.melted => Kind::Stays,
+        READ_WRITE => Kind::Folds,
+        _ => Kind::Bare,
+    };
+    state.spans.set(range, kind);
+    if kind == Kind::Folds {
+        look(state, range);
+    }
+    mapped
+}
+
+/// Memory of a range folds from now on, and has the access of memory that does.
+fn look(state: &mut State, range: &Range<usize>) {
+    if state.fold.is_some() {
+        // SAFETY: it changes no byte. An error means that there are no huge pages.
+        let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
+        super::way::look_through(state, range);
+    }
+}
+
+fn brk(state: &mut State, wanted: usize) -> isize {
+    let all = arena::brk_range();
+    if !all.contains(&wanted) {
+        return state.brk as isize;
+    }
+    let (old, new) = (state.brk.next_multiple_of(PAGE), wanted.next_multiple_of(PAGE));
+    let done = match new {
+        _ if new > old && !state.spans.is_free(&(old..new)) => Err(libc::ENOMEM),
+        _ if new > old => fresh(state, &(old..new)),
+        _ if new < old => give_up(state, &(new..old)),
+        _ => Ok(()),
+    };
+    if done.is_ok() {
+        state.brk = wanted;
+    }
+    state.brk as isize
+}
+
+fn unmap(state: &mut State, at: usize, len: usize) -> isize {
+    if !at.is_multiple_of(PAGE) || len == 0 {
+        return error(libc::EINVAL);
+    }
+    let range = whole(at, len);
+    result(give_up(state, &range), 0)
+}
+
+fn change_access(state: &mut State, number: c_long, arguments: &[usize; 6]) -> isize {
+    let [at, len, access, ..] = *arguments;
+    let range = at..at.saturating_add(len).next_multiple_of(PAGE);
+    if !at.is_multiple_of(PAGE) || !is_inside(&range) {
+        return error(if at.is_multiple_of(PAGE) { libc::ENOMEM } else { libc::EINVAL });
+    }
+    let pieces: Vec<_> = state.spans.pieces(&range).collect();
+    let covered: usize = pieces.iter().map(|(piece, _)| piece.len()).sum();
+    if covered < range.len() {
+        return error(libc::ENOMEM);
+    }
+    for (piece, kind) in pieces {
+        let done = match (kind, access as i32) {
+            (Kind::Folds, READ_WRITE) => Ok(()),
+            (Kind::Bare, READ_WRITE) => open_bare(state, &piece),
+            (Kind::Folds, _) => held_open(state, &piece, |state| {
+                give_access(number, &piece, access, arguments[3])
+                    .map(|()| state.spans.set(&piece, Kind::Bare))
+            }),
+            (Kind::Bare | Kind::Stays, _) => give_access(number, &piece, access, arguments[3]),
+        };
+        if let Err(number) = done {
+            return error(number);
+        }
+    }
+    0
+}
+
+fn give_access(number: c_long, range: &Range<usize>, access: usize, key: usize) -> Result<(), i32> {
+    let answer = ask(number, [range.start, range.len(), access, key, 0, 0]);
+    if answer < 0 { Err(-answer as i32) } else { Ok(()) }
+}
+
+/// Memory that had other access may be read and written, and folds.
+fn open_bare(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    // SAFETY: the program asks for it.
+    unsafe { protect(range, READ_WRITE)? };
+    let kind = if state.melted { Kind::Stays } else { Kind::Folds };
+    state.spans.set(range, kind);
+    if kind == Kind::Folds {
+        look(state, range);
+    }
+    Ok(())
+}
+
+fn take_advice(state: &mut State, at: usize, len: usize, advice: i32) -> Answer {
+    let range = whole(at, len);
+    match advice {
+        libc::MADV_DONTNEED => {
+            if !at.is_multiple_of(PAGE) {
+                return None;
+            }
+            let given = ask(libc::SYS_madvise, [at, len, advice as usize, 0, 0, 0]);
+            if given == 0 {
+                state.forget(&range, Word::CLOSED);
+            }
+            Some(given)
+        }
+        // The content may stay: what is out stays there.
+        libc::MADV_FREE | libc::MADV_COLD | libc::MADV_PAGEOUT => None,
+        libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_SEQUENTIAL | libc::MADV_WILLNEED => {
+            Some(0)
+        }
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_COLLAPSE => {
+            state.fold.is_some().then_some(0)
+        }
+        libc::MADV_DONTDUMP | libc::MADV_DODUMP => None,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
+            open_range(state, &range);
+            None
+        }
+        _ => {
+            dissolve(state, &range);
+            None
+        }
+    }
+}
+
+fn remap(state: &mut State, arguments: &[usize; 6]) -> Answer {
+    let [at, old_len, new_len, flags, to, _] = *arguments;
+    let (old_len, new_len) = (round(old_len)?, round(new_len)?);
+    let old = at..at.checked_add(old_len)?;
+    let is_simple = flags as i32 & !libc::MREMAP_MAYMOVE == 0 && old_len > 0 && new_len > 0;
+    if is_simple && at.is_multiple_of(PAGE) && state.spans.is_all(&old, Kind::Folds) {
+        return Some(resize(state, &old, new_len, flags as i32 & libc::MREMAP_MAYMOVE != 0));
+    }
+    Some(remap_otherwise(state, arguments, &old, &(to..to.checked_add(new_len)?)))
+}
+
+fn round(len: usize) -> Option<usize> {
+    len.checked_next_multiple_of(PAGE)
+}
+
+/// Memory that folds becomes longer or shorter, and may move.
+fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> isize {
+    let new = old.start..old.start.saturating_add(len);
+    if len <= old.len() {
+        let rest = new.end..old.end;
+        return if rest.is_empty() {
+            old.start as isize
+        } else {
+            result(give_up(state, &rest), old.start)
+        };
+    }
+    let grown = old.end..new.end;
+    if is_inside(&grown) && state.spans.is_free(&grown) {
+        return result(fresh(state, &grown), old.start);
+    }
+    let within = arena::brk_range().end..arena::range().end;
+    let place = state.spans.place(len, &within).filter(|_| may_move);
+    let Some(place) = place else { return error(libc::ENOMEM) };
+    if let Err(number) = fresh(state, &(place..place + len)) {
+        return error(number);
+    }
+    carry(state, old, place);
+    result(give_up(state, old), place)
+}
+
+/// Takes content to a new place, a group at a time. What is out goes along in the book.
+fn carry(state: &mut State, old: &Range<usize>, place: usize) {
+    for group in groups(old) {
+        let (start, end) = (old.start.max(group), old.end.min(group + crate::places::GROUP));
+        let there = arena::present(group);
+        for page in (start..end).step_by(PAGE) {
+            let target = page - old.start + place;
+            let word = state.book.word(page);
+            if let Place::Slot(_) = word.place() {
+                name_elsewhere(state, page, target, word);
+            } else if there & part(group, &(page..page + PAGE)) != 0 {
+                copy(state, page, target);
+            }
+        }
+        // SAFETY: the content is at the new place.
+        let _ = unsafe { advise(&(start..end), libc::MADV_DONTNEED) };
+    }
+}
+
+/// A page of the store is of another address from now on.
+fn name_elsewhere(state: &mut State, page: usize, target: usize, word: Word) {
+    let group = |address: usize| address & !(crate::places::GROUP - 1);
+    if state.book.word(target) == Word::PROGRAM {
+        // The new place is open: only closed pages are in the store.
+        return copy(state, page, target);
+    }
+    state.change(group(target), |book| book.set(target, word));
+    state.change(group(page), |book| book.set(page, Word::CLOSED));
+}
+
+fn copy(state: &mut State, page: usize, target: usize) {
+    held_open(state, &(page..page + PAGE), |state| {
+        held_open(state, &(target..target + PAGE), |_| {
+            let (from, to) = (page as *const u8, target as *mut u8);
+            // SAFETY: both are open, and are two pages of the program, which does not use them
+            // meanwhile.
+            unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE) };
+        });
+    });
+}
+
+/// Memory of another kind, or to a place that the program names.
+fn remap_otherwise(
+    state: &mut State,
+    arguments: &[usize; 6],
+    old: &Range<usize>,
+    new: &Range<usize>,
+) -> isize {
+    let flags = arguments[3] as i32;
+    let is_named = flags & libc::MREMAP_FIXED != 0;
+    let target = whole(new.start, new.len());
+    dissolve(state, &whole(old.start, old.len()));
+    let moved = if is_named {
+        held_open(state, &target, |_| ask(libc::SYS_mremap, *arguments))
+    } else {
+        ask(libc::SYS_mremap, *arguments)
+    };
+    if moved < 0 {
+        return moved;
+    }
+    let source = whole(old.start, old.len());
+    if moved as usize != old.start && flags & MREMAP_DONTUNMAP == 0 && !source.is_empty() {
+        // The place is free now, and reserved again.
+        let _ = give_up(state, &source);
+    }
+    let target = whole(moved as usize, new.len());
+    if moved as usize == old.start && new.len() < old.len() {
+        let _ = give_up(state, &(target.end..source.end.max(target.end)));
+    }
+    state.spans.set(&target, Kind::Stays);
+    moved
+}

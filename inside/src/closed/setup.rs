@@ -1,0 +1,126 @@
+//! The beginning: everything is in place before the program's `main`.
+//!
+//! ```text
+//!   the machine allows it --> arena, passage, tables --> handlers --> filter --> brk
+//! ```
+//!
+//! The filter comes when all that it leads to is there. If the system refuses one of these, the
+//! program stays as it is, and unfolded.
+//!
+//! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
+
+use super::{arena, filter, handlers, pins, previous, state};
+use crate::board::refusals;
+use crate::floor::crossing::cross;
+use crate::floor::{call, passage};
+use core::ops::Range;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+/// `ADDR_NO_RANDOMIZE` of `personality(2)`.
+const FIXED_ADDRESSES: isize = 0x004_0000;
+
+const _: () = assert!(FIXED_ADDRESSES.count_ones() == 1, "a flag");
+const ACTION_AVAILABLE: usize = 2;
+
+static REFUSAL: AtomicI32 = AtomicI32::new(0);
+
+/// What the C library of the program has, by address; 0 where it has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library {
+    /// A function of glibc.
+    pub(crate) function: usize,
+    /// The variable with the end of what `brk` gave.
+    pub(crate) brk: usize,
+}
+
+/// Why this process does not fold; 0 if it does, or was not asked.
+pub(crate) fn refusal() -> i32 {
+    // relaxed: it changes only before there is a second thread.
+    REFUSAL.load(Ordering::Relaxed)
+}
+
+/// Prepares this process. All signals are blocked, and the yard is reserved for children too. True
+/// if the process can fold; then `child` is called in forked children.
+pub(crate) fn begin(library: Library, child: fn()) -> bool {
+    let mut setup = Setup { library, refusal: 0 };
+    cross(prepare, &mut setup);
+    // relaxed: there is one thread.
+    REFUSAL.store(setup.refusal, Ordering::Relaxed);
+    if setup.refusal != 0 {
+        return false;
+    }
+    state::set_child(child);
+    true
+}
+
+struct Setup {
+    library: Library,
+    refusal: i32,
+}
+
+extern "C" fn prepare(setup: &mut Setup) {
+    if let Err(number) = try_prepare(&setup.library) {
+        setup.refusal = number;
+    }
+}
+
+fn try_prepare(library: &Library) -> Result<(), i32> {
+    let text = text_of(library.function).ok_or(refusals::LIBRARY)?;
+    if text.start >> 32 != text.end >> 32 || !is_random() {
+        return Err(refusals::ADDRESSES);
+    }
+    allows_traps()?;
+    passage::make()?;
+    arena::reserve()?;
+    if !pins::make() {
+        return Err(libc::ENOMEM);
+    }
+    state::make()?;
+    previous::take_over(handlers::action);
+    filter::load(&text)?;
+    if library.brk != 0 {
+        // The library asks for more from here on.
+        // SAFETY: the variable is a word of the C library, which has one thread.
+        unsafe { (library.brk as *mut usize).write_volatile(arena::START) };
+    }
+    Ok(())
+}
+
+/// Whether the system allows this way, as far as one process can tell of others.
+pub(crate) fn is_allowed() -> bool {
+    is_random() && allows_traps().is_ok()
+}
+
+/// Whether the kernel chooses addresses by chance.
+fn is_random() -> bool {
+    // SAFETY: the call asks only.
+    let persona = unsafe { call::call(libc::SYS_personality, [0xffff_ffff, 0, 0, 0, 0, 0]) };
+    let text = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space");
+    let is_on = text.map_or(true, |text| text.trim() != "0");
+    is_on && persona >= 0 && persona & FIXED_ADDRESSES == 0
+}
+
+/// Whether the kernel can trap system calls.
+fn allows_traps() -> Result<(), i32> {
+    let action = libc::SECCOMP_RET_TRAP;
+    let arguments = [ACTION_AVAILABLE, 0, &raw const action as usize, 0, 0, 0];
+    // SAFETY: the call asks only.
+    let answer = unsafe { call::call(libc::SYS_seccomp, arguments) };
+    if answer == 0 { Ok(()) } else { Err(-answer as i32) }
+}
+
+/// The executable mapping that has a function.
+fn text_of(function: usize) -> Option<Range<usize>> {
+    if function == 0 {
+        return None;
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        let has = (start..end).contains(&function) && rest.starts_with("r-x");
+        has.then_some(start..end)
+    })
+}

@@ -1,0 +1,269 @@
+//! What is known of the arena, under one lock: spans, book, and what the process folds with.
+//!
+//! ```text
+//!   thread of the program --cross--> strand --with--> State
+//!   pager, a strand ----------------------- with ----'
+//!   fork      the thread that forks has the turn, so its child finds all of it whole
+//! ```
+//!
+//! Invariants
+//! - C1: a page whose word is not `PROGRAM` has no access, and lies in a span that folds.
+//! - C2: a group with such a page has the bit of `pins`.
+//! - C3: our heap and the store are used by threads that have the turn, so that a child finds them
+//!   whole. Before the first fork the pager begins with the turn too.
+//!
+//! Lock: the turn. The store's locks are taken under it.
+
+use super::fold::Fold;
+use super::{arena, pins};
+use crate::floor::call::call;
+use crate::floor::crossing;
+use crate::floor::turn::{Taken, Turn};
+use crate::kernel::lost;
+use crate::places::{Book, GROUP, PAGE, Place, Word, bits, page_in_group};
+use crate::places::{Kind, Spans};
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// What the lock guards.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(super) spans: Spans,
+    pub(super) book: Book,
+    /// The end of what `brk` gave.
+    pub(super) brk: usize,
+    /// There from the moment at which the process begins to fold.
+    pub(crate) fold: Option<Fold>,
+    /// The process does something that cannot be served, so nothing folds any more.
+    pub(crate) melted: bool,
+    /// Pins of programs that are being executed by children in this memory.
+    pub(super) executing: Vec<(Instant, Vec<Range<usize>>)>,
+    /// Neighbouring pages of which one is closed: each may be two mappings.
+    pub(super) edges: usize,
+}
+
+struct Shared(UnsafeCell<Option<Box<State>>>);
+
+// SAFETY: it is reached under the turn.
+unsafe impl Sync for Shared {}
+
+static STATE: Shared = Shared(UnsafeCell::new(None));
+static TURN: Turn = Turn::new();
+/// Threads of the program that wait for the turn: the pager lets them go first.
+static AWAITED: AtomicU32 = AtomicU32::new(0);
+/// 1 if the thread that has the turn forks.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// A page whose first word is 1; in a forked child 0.
+static HERE: AtomicUsize = AtomicUsize::new(0);
+/// The process that has the memory.
+static HOME: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the state. Called on a strand, before any other use.
+///
+/// # Errors
+///
+/// The system's number.
+pub(super) fn make() -> Result<(), i32> {
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let here = unsafe { call(libc::SYS_mmap, [0, PAGE, access, flags, usize::MAX, 0]) };
+    if here <= 0 {
+        return Err(libc::ENOMEM);
+    }
+    let advice = libc::MADV_WIPEONFORK as usize;
+    // SAFETY: the page is new, and ours.
+    let wiped = unsafe { call(libc::SYS_madvise, [here as usize, PAGE, advice, 0, 0, 0]) };
+    if wiped < 0 {
+        return Err(-wiped as i32);
+    }
+    let state = State { brk: arena::START, ..State::default() };
+    // SAFETY: nobody else uses it yet.
+    unsafe { *STATE.0.get() = Some(Box::new(state)) };
+    // relaxed: there is one thread.
+    HERE.store(here as usize, Ordering::Relaxed);
+    come_home();
+    Ok(())
+}
+
+/// What forked children call, once they have come home.
+static CHILD: AtomicUsize = AtomicUsize::new(0);
+
+/// Says what forked children call.
+pub(super) fn set_child(child: fn()) {
+    // relaxed: there is one thread.
+    CHILD.store(child as usize, Ordering::Relaxed);
+}
+
+/// In a forked child, whose signals are blocked.
+pub(super) fn in_child() {
+    settle();
+    // relaxed: it is written before there are threads.
+    let child = CHILD.load(Ordering::Relaxed);
+    if child != 0 {
+        // SAFETY: it is the function that was given.
+        unsafe { core::mem::transmute::<usize, fn()>(child)() };
+    }
+}
+
+fn come_home() {
+    // relaxed: there is one thread.
+    HOME.store(pid(), Ordering::Relaxed);
+    // relaxed: as above.
+    let here = HERE.load(Ordering::Relaxed) as *mut u32;
+    // SAFETY: the page is mapped as long as the process lives.
+    unsafe { here.write_volatile(1) };
+}
+
+/// Whether a thread is in the process that has the memory. A child made by `vfork` is not: the
+/// memory is its parent's.
+pub(super) fn is_home() -> bool {
+    // relaxed: it changes only while there is one thread.
+    HOME.load(Ordering::Relaxed) == pid()
+}
+
+/// Does `work` under the lock. The thread is on a strand; if it is the program's, it has settled.
+pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
+    // relaxed: it is advice.
+    AWAITED.fetch_add(1, Ordering::Relaxed);
+    let taken = TURN.take(thread());
+    // relaxed: as above.
+    AWAITED.fetch_sub(1, Ordering::Relaxed);
+    under(taken, work)
+}
+
+/// The same for the pager, which lets the program's threads go first.
+pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
+    // relaxed: it is advice.
+    while AWAITED.load(Ordering::Relaxed) > 0 {
+        std::thread::yield_now();
+    }
+    under(TURN.take(thread()), work)
+}
+
+fn under<R>(taken: Taken, work: impl FnOnce(&mut State) -> R) -> R {
+    // SAFETY: this thread has the turn.
+    let state = unsafe { (*STATE.0.get()).as_deref_mut() };
+    let done = work(state.unwrap_or_else(|| lost("nothing is known of its memory")));
+    if taken == Taken::Now {
+        TURN.give();
+    }
+    done
+}
+
+/// Finds out whether this is a forked child that has not come home yet, and lets it. A thread of
+/// the program does this before it crosses over.
+pub(super) fn settle() {
+    // relaxed: it is written before there are threads.
+    let here = HERE.load(Ordering::Relaxed) as *const u32;
+    // SAFETY: the page is mapped as long as the process lives.
+    if unsafe { here.read_volatile() } == 1 {
+        return;
+    }
+    // relaxed: there is one thread.
+    if FORKING.swap(0, Ordering::Relaxed) == 0 && TURN.is_taken() {
+        // The child was made past the C library, while another thread of its parent was at work.
+        lost("it was made by clone itself, while its parent's memory was on the move");
+    }
+    TURN.give();
+    come_home();
+    crossing::settle();
+    // relaxed: as above.
+    AWAITED.store(0, Ordering::Relaxed);
+    // SAFETY: there is one thread, and the work on the state was done.
+    let state = unsafe { (*STATE.0.get()).as_deref_mut() };
+    if let Some(state) = state {
+        let folds = state.spans.all().filter(|(_, kind)| *kind == Kind::Folds);
+        folds.for_each(|(range, _)| pins::settle(&range));
+    }
+}
+
+/// Called before a fork, by the thread that forks. It takes no signal.
+pub(super) fn before_fork() {
+    settle();
+    TURN.take(thread());
+    // relaxed: under the lock.
+    FORKING.store(1, Ordering::Relaxed);
+}
+
+/// Called after a fork, in the parent. In the child, `settle` is called.
+pub(super) fn after_fork() {
+    // relaxed: under the lock.
+    FORKING.store(0, Ordering::Relaxed);
+    TURN.give();
+}
+
+fn thread() -> u32 {
+    // SAFETY: the call has no arguments.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+fn pid() -> u32 {
+    // SAFETY: the call has no arguments.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// The groups that a range has a part of.
+pub(super) fn groups(range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
+    (range.start & !(GROUP - 1)..range.end).step_by(GROUP)
+}
+
+/// The pages of a group that are in a range, as bits.
+pub(super) fn part(group: usize, range: &Range<usize>) -> u64 {
+    let (start, end) = (range.start.max(group), range.end.min(group + GROUP));
+    if start >= end { 0 } else { bits(page_in_group(start), (end - start).div_ceil(PAGE)) }
+}
+
+impl State {
+    /// The pages of a group that are closed, as bits.
+    pub(super) fn closed(&self, group: usize) -> u64 {
+        self.book.pages(group, |_, word| word != Word::PROGRAM)
+    }
+
+    /// The pages of a group that fold, as bits.
+    pub(super) fn folds(&self, group: usize) -> u64 {
+        let pieces = self.spans.pieces(&(group..group + GROUP));
+        let folds = pieces.filter(|(_, kind)| *kind == Kind::Folds);
+        folds.fold(0, |all, (piece, _)| all | part(group, &piece))
+    }
+
+    /// The groups of a range that have closed pages in it.
+    pub(super) fn closed_groups(&self, range: &Range<usize>) -> BTreeSet<usize> {
+        self.book.out(range).map(|(address, _)| address & !(GROUP - 1)).collect()
+    }
+
+    /// Changes words of a group, and keeps what depends on them.
+    pub(super) fn change(&mut self, group: usize, work: impl FnOnce(&mut Book)) {
+        let before = edges(self.closed(group));
+        work(&mut self.book);
+        let closed = self.closed(group);
+        self.edges = (self.edges + edges(closed)).saturating_sub(before);
+        if closed == 0 {
+            pins::open(group);
+        }
+    }
+
+    /// The content of closed pages of a range is not wanted any more. Their words become `word`.
+    pub(super) fn forget(&mut self, range: &Range<usize>, word: Word) {
+        for group in self.closed_groups(range) {
+            let within = range.start.max(group)..range.end.min(group + GROUP);
+            let out: Vec<(usize, Word)> = self.book.out(&within).collect();
+            self.change(group, |book| out.iter().for_each(|&(page, _)| book.set(page, word)));
+            out.iter().for_each(|&(_, word)| self.give_back(word));
+        }
+    }
+
+    pub(super) fn give_back(&self, word: Word) {
+        if let (Place::Slot(slot), Some(fold)) = (word.place(), &self.fold) {
+            fold.store.give_back(slot);
+        }
+    }
+}
+
+/// Neighbours in a group of which one is closed and the other is not.
+fn edges(closed: u64) -> usize {
+    (closed ^ closed << 1).count_ones() as usize
+}

@@ -1,0 +1,455 @@
+//! A page's way: it closes, leaves for the store, comes back, and opens.
+//!
+//! ```text
+//!   open --rest: a group at a time--> closed, in place --store: 16 pages--> closed, in the store
+//!     ^                                  |                                     |
+//!     '-------- a touch: the group ------+----- a touch: neighbours, a walk ---'
+//! ```
+//!
+//! Groups leave in the order in which they came. A group that rests is closed, and still in
+//! memory: a touch opens it, which is its second chance.
+//!
+//! A page that comes back is written through `/proc/self/mem` while it is closed, so no thread sees
+//! a part of it. Memory that the program has never touched is closed as well. So it cannot outrun
+//! the pager: who touches it, makes room first.
+//!
+//! Mappings are scarce, and each edge between open and closed pages makes one. So neighbours come
+//! together: 4 pages, more if edges become many.
+//!
+//! Invariant: C1 to C3 of the state. Lock: the caller has the state.
+
+use super::arena::{advise, present, protect, release};
+use super::fold::Fold;
+use super::state::{State, groups, part};
+use super::{pins, reach};
+use crate::floor::passage::pass;
+use crate::kernel::lost;
+use crate::places::Kind;
+use crate::places::{GROUP, PAGE, Place, Word, aligned, bits, page_in_group, runs};
+use core::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Pages that one step stores.
+const STEP: usize = 16;
+/// Larger ranges of fresh memory are not closed, because their words would take too much.
+const FRESH_MAX: usize = 1 << 30; // 1 GiB
+/// Steps of a thread that makes room for itself, at most.
+const STEPS_MAX: usize = 256;
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// So many pages went to the store.
+    Stored(usize),
+    /// A group rests now, or could not.
+    Rested,
+    /// There is nothing to do.
+    Nothing,
+}
+
+fn add(word: &AtomicU64, count: u64) {
+    // relaxed: a figure.
+    word.fetch_add(count, Ordering::Relaxed);
+}
+
+/// Sets the pages of a group that are bits to a word.
+fn set_all(state: &mut State, group: usize, pages: u64, word: Word) {
+    state.change(group, |book| {
+        for (first, count) in runs(pages) {
+            (first..first + count).for_each(|page| book.set(group + page * PAGE, word));
+        }
+    });
+}
+
+fn bytes(group: usize, (first, count): (usize, usize)) -> Range<usize> {
+    group + first * PAGE..group + (first + count) * PAGE
+}
+
+/// Opens what was touched. False if the touch was no business of ours.
+pub(super) fn touch(state: &mut State, address: usize) -> bool {
+    let group = address & !(GROUP - 1);
+    let page = address & !(PAGE - 1);
+    match state.book.word(page).place() {
+        Place::Slot(_) => {
+            make_room(state, 8);
+            let edges = state.edges;
+            let Some(fold) = &mut state.fold else { return false };
+            let wanted = fold.window(page, edges) | bits(page_in_group(page), 1);
+            let (slot, stored) = (fold.slot, state.book.stored(group));
+            add(&slot.stored_faults, 1);
+            // It may have been opened to make room.
+            open(state, group, wanted & stored);
+            true
+        }
+        Place::Closed => {
+            make_room(state, 8);
+            if let Some(fold) = &state.fold {
+                add(&fold.slot.staged_faults, 1);
+            }
+            let closed = state.book.pages(group, |_, word| word == Word::CLOSED);
+            let fresh = i64::from((closed & !present(group)).count_ones());
+            open(state, group, closed);
+            if let Some(fold) = &mut state.fold {
+                fold.room -= fresh;
+            }
+            true
+        }
+        Place::Program | Place::Tray(..) => {
+            // Another thread has opened it. The access is given again, so that nobody loops.
+            let folds = state.spans.kind(address) == Some(Kind::Folds);
+            // SAFETY: the program may read and write there.
+            folds && unsafe { protect(&(page..page + PAGE), READ_WRITE) }.is_ok()
+        }
+    }
+}
+
+/// Opens the closed pages of a range, for a system call or for good.
+pub(super) fn open_range(state: &mut State, range: &Range<usize>) {
+    for group in state.closed_groups(range) {
+        make_room(state, 8);
+        open(state, group, part(group, range));
+    }
+}
+
+/// Opens pages of a group.
+fn open(state: &mut State, group: usize, wanted: u64) {
+    let closed = state.closed(group) & wanted;
+    for run in runs(closed) {
+        let range = bytes(group, run);
+        // If there are no more mappings to be had, fewer edges are needed.
+        let done = try_open(state, &range) || try_open(state, &bytes(group, (0, 64))) || {
+            let span = whole_span(state, &range);
+            try_open(state, &span)
+        };
+        if !done {
+            lost("the system has no more mappings for it");
+        }
+    }
+    list(state, group);
+}
+
+/// All of the span that has a range.
+fn whole_span(state: &State, range: &Range<usize>) -> Range<usize> {
+    let all = state.spans.all().map(|(span, _)| span);
+    all.into_iter().find(|span| span.contains(&range.start)).unwrap_or_else(|| range.clone())
+}
+
+/// Opens a range that folds, or as much of it as does. False if the system refuses.
+fn try_open(state: &mut State, range: &Range<usize>) -> bool {
+    let pieces: Vec<_> = state.spans.pieces(range).collect();
+    for (piece, kind) in pieces {
+        if kind != Kind::Folds {
+            continue;
+        }
+        let closed = state.closed_groups(&piece);
+        closed.iter().for_each(|&group| fill(state, group, part(group, &piece)));
+        // SAFETY: the program may read and write there, and all content is in place.
+        if unsafe { protect(&piece, READ_WRITE) }.is_err() {
+            return false;
+        }
+        for group in closed {
+            let pages = state.closed(group) & part(group, &piece);
+            let out: Vec<_> = state.book.out(&(piece.start.max(group)..piece.end)).collect();
+            let out = out.into_iter().take_while(|(page, _)| *page < group + GROUP);
+            let words: Vec<Word> = out.map(|(_, word)| word).collect();
+            set_all(state, group, pages, Word::PROGRAM);
+            words.into_iter().for_each(|word| state.give_back(word));
+            list(state, group);
+        }
+    }
+    true
+}
+
+/// Puts what the store has of these pages in their places, which stay closed.
+fn fill(state: &mut State, group: usize, pages: u64) {
+    let stored = state.book.stored(group) & pages;
+    let Some(fold) = &mut state.fold else { return };
+    let mut file = None;
+    for (first, count) in runs(stored) {
+        let place = bytes(group, (first, count));
+        let buffer = &mut fold.buffer[..count * PAGE];
+        for (page, to) in buffer.chunks_exact_mut(PAGE).enumerate() {
+            let Place::Slot(slot) = state.book.word(place.start + page * PAGE).place() else {
+                lost("a word changed");
+            };
+            if !fold.store.read(slot, to) {
+                lost("a page of its memory is damaged in the store");
+            }
+        }
+        let file = file.get_or_insert_with(reach::Memory::open);
+        if !file.put(place.start, buffer) {
+            lost("the system refuses to put its memory back");
+        }
+        fold.room -= count as i64;
+        add(&fold.slot.pages_in, count as u64);
+    }
+}
+
+/// Queues a group that has pages in memory.
+fn list(state: &mut State, group: usize) {
+    if let Some(fold) = &mut state.fold
+        && !state.melted
+        && state.book.queue(group)
+    {
+        fold.queue.push_back(group);
+    }
+}
+
+/// Makes room for pages that are about to come, if there is none.
+fn make_room(state: &mut State, pages: i64) {
+    let lacks = |state: &State| state.fold.as_ref().is_some_and(|it| it.room < pages && !it.stuck);
+    if !lacks(state) {
+        return;
+    }
+    let began = Instant::now();
+    for _ in 0..STEPS_MAX {
+        if !lacks(state) || step(state) == Step::Nothing {
+            break;
+        }
+    }
+    if let Some(fold) = &state.fold {
+        add(&fold.slot.stall_ns, began.elapsed().as_nanos() as u64);
+    }
+}
+
+/// Makes something leave.
+pub(crate) fn step(state: &mut State) -> Step {
+    let Some(fold) = state.fold.as_mut().filter(|_| !state.melted) else { return Step::Nothing };
+    if fold.resting.len() < fold.resting_max
+        && let Some(group) = fold.queue.pop_front()
+    {
+        state.book.unqueue(group);
+        rest(state, group);
+        return Step::Rested;
+    }
+    let Some(&group) = fold.resting.front() else { return Step::Nothing };
+    match store_some(state, group) {
+        Some(0) => Step::Nothing,
+        Some(pages) => Step::Stored(pages),
+        None => {
+            if let Some(fold) = &mut state.fold {
+                fold.resting.pop_front();
+            }
+            state.book.unqueue(group);
+            if state.folds(group) & !state.closed(group) & present(group) != 0 {
+                list(state, group);
+            }
+            Step::Rested
+        }
+    }
+}
+
+/// Closes the pages of a group, if the system lets them.
+fn rest(state: &mut State, group: usize) {
+    if !pins::close(group) {
+        if let Some(fold) = &mut state.fold {
+            fold.shelf.push(group);
+        }
+        return;
+    }
+    close(state, group, u64::MAX);
+    if let Some(fold) = &mut state.fold
+        && state.book.queue(group)
+    {
+        fold.resting.push_back(group);
+    }
+}
+
+/// Closes pages of a group that is not pinned.
+fn close(state: &mut State, group: usize, wanted: u64) {
+    let open = state.folds(group) & !state.closed(group) & wanted;
+    let mut done = 0;
+    for run in runs(open) {
+        // SAFETY: a touch is served.
+        if unsafe { protect(&bytes(group, run), libc::PROT_NONE) }.is_err() {
+            break;
+        }
+        done |= bits(run.0, run.1);
+    }
+    set_all(state, group, done, Word::CLOSED);
+}
+
+/// Stores some pages of a group that rests. `None` if there are none, and `Some(0)` if the store is
+/// full.
+fn store_some(state: &mut State, group: usize) -> Option<usize> {
+    let resting = state.book.pages(group, |_, word| word == Word::CLOSED);
+    let there = resting & present(group);
+    let first = there.trailing_zeros() as usize;
+    if first >= 64 {
+        return None;
+    }
+    let some = there & aligned(first, STEP);
+    let mut stored = 0;
+    for run in runs(some) {
+        stored += store_run(state, group, run)?;
+    }
+    if let Some(fold) = &mut state.fold {
+        fold.room += stored as i64 * 2 / 3;
+        fold.stuck = stored == 0;
+        add(&fold.slot.pages_out, stored as u64);
+    }
+    Some(stored)
+}
+
+/// Stores neighbouring pages. `None` if they cannot leave, which means that they are locked.
+fn store_run(state: &mut State, group: usize, run: (usize, usize)) -> Option<usize> {
+    let range = bytes(group, run);
+    let fold = state.fold.as_ref()?;
+    // SAFETY: who writes waits for the lock in the handler, and then finds the page in the store.
+    if unsafe { protect(&range, libc::PROT_READ) }.is_err() {
+        return Some(0);
+    }
+    let kept = |address: usize| {
+        // SAFETY: the page is readable, and nobody writes to it.
+        let page = unsafe { std::slice::from_raw_parts(address as *const u8, PAGE) };
+        fold.store.keep(page)
+    };
+    let slots: Vec<u32> = range.clone().step_by(PAGE).map_while(kept).collect();
+    // SAFETY: a touch is served.
+    if unsafe { protect(&range, libc::PROT_NONE) }.is_err() {
+        lost("the system does not close its memory again");
+    }
+    let gone = range.start..range.start + slots.len() * PAGE;
+    // SAFETY: the pages are in the store, and closed.
+    if gone.start < gone.end && unsafe { advise(&gone, libc::MADV_DONTNEED) }.is_err() {
+        slots.iter().for_each(|&slot| fold.store.give_back(slot));
+        dissolve(state, &range);
+        return None;
+    }
+    state.change(group, |book| {
+        let places = gone.clone().step_by(PAGE).zip(&slots);
+        places.for_each(|(page, &slot)| book.set(page, Word::slot(slot)));
+    });
+    Some(slots.len())
+}
+
+/// Opens a range, and keeps it open for `work`.
+pub(super) fn held_open<R>(
+    state: &mut State,
+    range: &Range<usize>,
+    work: impl FnOnce(&mut State) -> R,
+) -> R {
+    pins::pin(range);
+    open_range(state, range);
+    let done = work(state);
+    pins::unpin(range);
+    done
+}
+
+/// Memory of a range opens, and folds no more.
+pub(super) fn dissolve(state: &mut State, range: &Range<usize>) {
+    held_open(state, range, |state| {
+        state.spans.turn(range, Kind::Folds, Kind::Stays);
+        state.spans.turn(range, Kind::Bare, Kind::Stays);
+    });
+}
+
+/// All memory opens, and nothing folds any more.
+pub(super) fn melt(state: &mut State) {
+    state.melted = true;
+    let all: Vec<_> = state.spans.all().map(|(span, _)| span).collect();
+    all.iter().for_each(|span| dissolve(state, span));
+}
+
+/// Begins to fold.
+pub(crate) fn begin(state: &mut State, fold: Fold) {
+    state.fold = Some(fold);
+    let all: Vec<_> = state.spans.all().collect();
+    for (span, kind) in all {
+        // SAFETY: it changes no byte. An error means that there are no huge pages.
+        let _ = unsafe { advise(&span, libc::MADV_NOHUGEPAGE) };
+        if kind == Kind::Folds {
+            look_through(state, &span);
+        }
+    }
+}
+
+/// Queues the groups of a span that have pages in memory, and closes what was never touched.
+pub(crate) fn look_through(state: &mut State, span: &Range<usize>) {
+    for group in groups(span) {
+        let wanted = part(group, span);
+        if present(group) & wanted != 0 {
+            list(state, group);
+        } else if span.len() <= FRESH_MAX && pins::close(group) {
+            close(state, group, wanted);
+        }
+    }
+}
+
+/// Looks for memory that the program has touched since, in spans that are too large to close.
+pub(crate) fn look_again(state: &mut State) {
+    let all: Vec<_> = state.spans.all().collect();
+    let large = all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > FRESH_MAX);
+    large.for_each(|(span, _)| look_through(state, span));
+    if let Some(fold) = &mut state.fold {
+        let groups = std::mem::take(&mut fold.shelf);
+        groups.into_iter().for_each(|group| list(state, group));
+    }
+}
+
+/// Memory comes to a range that has no access, and folds. Returns the system's number if it
+/// refuses.
+pub(super) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    let is_folding = state.fold.is_some() && !state.melted;
+    if is_folding && range.len() <= FRESH_MAX {
+        // SAFETY: it changes no byte. An error means that there are no huge pages.
+        let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
+        state.spans.set(range, Kind::Folds);
+        for group in groups(range) {
+            let pages = part(group, range);
+            if pins::close(group) {
+                set_all(state, group, pages, Word::CLOSED);
+            } else {
+                // SAFETY: the memory is new.
+                unsafe { protect(&bytes_of(group, range), READ_WRITE)? };
+                list(state, group);
+            }
+        }
+        return Ok(());
+    }
+    // SAFETY: the memory is new.
+    unsafe { protect(range, READ_WRITE)? };
+    let kind = if state.melted { Kind::Stays } else { Kind::Folds };
+    state.spans.set(range, kind);
+    Ok(())
+}
+
+fn bytes_of(group: usize, range: &Range<usize>) -> Range<usize> {
+    range.start.max(group)..range.end.min(group + GROUP)
+}
+
+/// The program gives memory up.
+pub(super) fn give_up(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    // SAFETY: the program does not want the content.
+    unsafe { release(range)? };
+    state.forget(range, Word::PROGRAM);
+    state.spans.remove(range);
+    Ok(())
+}
+
+/// Keeps a process within what it may have: makes about `want` pages leave, a step at a time.
+/// Returns how many did.
+pub(crate) fn hold(want: usize) -> usize {
+    let (mut left, mut steps) = (0, 0);
+    while left < want {
+        match super::state::patiently(step) {
+            Step::Stored(pages) => left += pages,
+            Step::Rested if steps < 1 << 16 => steps += 1,
+            Step::Rested | Step::Nothing => break,
+        }
+    }
+    left
+}
+
+/// The pages of an address range, rounded outwards.
+pub(super) fn pages(start: usize, len: usize) -> Range<usize> {
+    start & !(PAGE - 1)..start.saturating_add(len).saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+/// A call about whole ranges of the arena, from the passage.
+pub(super) fn ask(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    // SAFETY: the program asks for it; what it changes is noted by the caller.
+    unsafe { pass(number, arguments) }
+}

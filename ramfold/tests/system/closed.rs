@@ -1,0 +1,75 @@
+//! `ramfold run` without userfaultfd: the same programs, without any right.
+//!
+//! ```text
+//!   by wish        RAMFOLD_PATH=closed
+//!   by refusal     setpriv: no capability, no new privileges
+//! ```
+
+use crate::programs::{Rig, rig, texts};
+use crate::rig::{BINARY, needs, needs_root, tool};
+
+const LIMIT: &str = "32M";
+
+/// Does a claim while most of the memory is out.
+#[track_caller]
+fn folds_and_is_right(rig: &Rig, claim: &str) {
+    let mut command = rig.run(&["--limit", LIMIT]);
+    command.env("RAMFOLD_PATH", "closed").arg("--").arg(&rig.program).arg(claim);
+    let output = command.output().expect("it starts");
+    let (out, err) = texts(&output);
+    assert!(output.status.success() && out == "right\n", "{:?}\n{out}{err}", output.status);
+    assert!(err.contains("pages left"), "{err}");
+}
+
+macro_rules! claims {
+    ($($name:ident: $claim:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let Some(rig) = rig(&["cc"]) else { return };
+            folds_and_is_right(&rig, $claim);
+        }
+    )*};
+}
+
+claims! {
+    closed_pages_come_back_as_they_were: "walk";
+    closed_memory_moves_and_goes: "moves";
+    forked_children_have_closed_pages: "forks";
+    system_calls_meet_no_closed_page: "calls";
+    threads_touch_closed_pages: "threads";
+    closing_descriptors_does_not_matter: "closes";
+    places_of_closed_pages_are_used_again: "reuse";
+    closed_pages_that_are_given_up_are_zeros: "drops";
+    a_child_gets_closed_pages_and_not_what_is_wiped: "wipes";
+    handlers_fork_over_closed_pages: "handlers";
+}
+
+#[test]
+fn without_any_right_pages_are_closed_and_the_reason_is_told() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() || !needs(&["setpriv"]) {
+        return;
+    }
+    let mut command = tool("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", BINARY, "run"]);
+    command.args(["--limit", LIMIT, "--explain", "--"]).arg(&rig.program).arg("walk");
+    let output = command.env("XDG_RUNTIME_DIR", rig.scratch.path("run")).output();
+    let (out, err) = texts(&output.expect("it starts"));
+    assert_eq!(out, "right\n", "{err}");
+    let told = "pages that are out are closed, and touches are signals, because the system refuses";
+    assert!(err.contains(told) && err.contains("pages left"), "{err}");
+}
+
+#[test]
+fn where_addresses_are_not_by_chance_a_program_is_left_alone() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() || !needs(&["setpriv", "setarch"]) {
+        return;
+    }
+    let mut command = rig.run(&["--limit", LIMIT]);
+    command.args(["--", "setpriv", "--bounding-set=-sys_ptrace", "setarch", "-R"]);
+    let output = command.args(["sh", "-c", "sleep 1; echo done"]).output().expect("it starts");
+    let (out, err) = texts(&output);
+    assert_eq!(out, "done\n", "{err}");
+    assert!(err.contains("does not fold: without userfaultfd"), "{err}");
+}
