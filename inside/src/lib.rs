@@ -81,40 +81,35 @@ impl std::error::Error for CannotFold {
 }
 
 /// How the memory of programs folds.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// The kernel tells of faults: userfaultfd.
     Faults,
-    /// Pages that are out are closed, and a touch is a signal. It is taken if the system refuses
-    /// the other way, for the reason that is told, or by the wish of the environment.
-    Closed(Option<CannotFold>),
+    /// Pages that are out are closed, and a touch is a signal. The environment asks for it.
+    Closed,
 }
 
-/// The variable of the environment, and its value, which take [`Way::Closed`] where the system
-/// allows both.
+/// The variable of the environment, and its value, which ask for [`Way::Closed`].
 pub const WISH: (&str, &str) = ("RAMFOLD_PATH", "closed");
 
 /// How this process could fold, and so its children.
 ///
 /// # Errors
 ///
-/// [`CannotFold`], if there is no `/proc`, or if the system refuses both ways. The text is that of
-/// the first.
+/// [`CannotFold`], if there is no `/proc`, or if the system refuses the way: a userfaultfd that
+/// serves system calls and tells of forks, with `UFFDIO_MOVE`; or, by wish, a filter of system
+/// calls, and writing to closed memory by `/proc/self/mem`.
 #[cfg(not(loom))]
 pub fn can_fold() -> Result<Way, CannotFold> {
     let refused = |what| move |source| CannotFold { what, source };
     kernel::Resident::open().map_err(refused("a file of /proc/self cannot be read"))?;
-    let faults = kernel::Uffd::open();
-    let faults = faults.map_err(refused("the system refuses a userfaultfd for system calls"));
-    let is_wanted = std::env::var_os(WISH.0).is_some_and(|value| value == WISH.1);
-    match faults.err() {
-        None if !is_wanted => Ok(Way::Faults),
-        why => match (may_close(), why) {
-            (false, Some(why)) => Err(why),
-            (false, None) => Ok(Way::Faults),
-            (true, why) => Ok(Way::Closed(why)),
-        },
+    if std::env::var_os(WISH.0).is_some_and(|value| value == WISH.1) {
+        let refused = refused("the system refuses what folding by signals needs");
+        let unsupported = || refused(std::io::ErrorKind::Unsupported.into());
+        return may_close().then_some(Way::Closed).ok_or_else(unsupported);
     }
+    kernel::Uffd::open().map_err(refused("the system refuses a userfaultfd for system calls"))?;
+    Ok(Way::Faults)
 }
 
 /// Whether the system allows what the closed way needs.

@@ -11,12 +11,12 @@
 //!
 //! Lock: none.
 
+use crate::closed;
 use crate::floor::call::call;
 use crate::floor::gate::Answer;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{gate, pristine, strand, yard};
 use crate::threads::{heir, pager};
-use crate::{closed, kernel};
 use core::arch::global_asm;
 
 #[used]
@@ -59,7 +59,7 @@ extern "C" fn first() {
     if !pristine::keep() {
         return;
     }
-    if (is_wanted_closed() || !kernel::is_to_be_had()) && begin_closed() {
+    if is_wanted_closed() && begin_closed() {
         return;
     }
     begin(None);
@@ -72,7 +72,7 @@ extern "C" fn first() {
     }
 }
 
-/// Whether the environment asks to fold without userfaultfd, as tests do.
+/// Whether the environment asks to fold without userfaultfd.
 fn is_wanted_closed() -> bool {
     const WANTED: &[u8] = b"RAMFOLD_PATH=closed\0";
     // SAFETY: the loader has bound the table; the variables end with a null.

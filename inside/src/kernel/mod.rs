@@ -13,6 +13,4 @@ mod uffd;
 pub(crate) use end::lost;
 pub(crate) use maps::folding;
 pub(crate) use resident::{Mapping, Resident};
-#[cfg(inside_program)]
-pub(crate) use uffd::is_to_be_had;
 pub(crate) use uffd::{Event, Fault, Progress, Uffd};

@@ -84,38 +84,6 @@ pub(crate) struct Progress {
     pub(crate) errno: i32,
 }
 
-/// Whether `Uffd::open` would succeed. Any thread may ask: no strand and no heap is needed.
-#[cfg(inside_program)]
-pub(crate) fn is_to_be_had() -> bool {
-    use crate::floor::call::call;
-    let close = |fd: isize| {
-        // SAFETY: the descriptor was opened here.
-        unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
-    };
-    let (path, flags) = (c"/dev/userfaultfd".as_ptr() as usize, FLAGS as usize);
-    let access = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
-    // SAFETY: what is opened is ours and closed below; nothing is registered with it.
-    unsafe {
-        let device = call(libc::SYS_open, [path, access, 0, 0, 0, 0]);
-        let mut fd = -1;
-        if device >= 0 {
-            fd = call(libc::SYS_ioctl, [device as usize, IOC_NEW as usize, flags, 0, 0, 0]);
-            close(device);
-        }
-        if fd < 0 {
-            fd = call(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]);
-        }
-        if fd < 0 {
-            return false;
-        }
-        let mut words = [API, FEATURES, 0];
-        let given = words.as_mut_ptr() as usize;
-        let agreed = call(libc::SYS_ioctl, [fd as usize, IOC_API as usize, given, 0, 0, 0]);
-        close(fd);
-        agreed == 0
-    }
-}
-
 /// An open userfaultfd.
 #[derive(Debug)]
 pub(crate) struct Uffd {

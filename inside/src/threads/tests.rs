@@ -67,11 +67,13 @@ fn map(pages: usize) -> usize {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let len = pages * PAGE;
     // SAFETY: a new mapping.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), len + GROUP, access, flags, -1, 0) };
     assert_ne!(base, libc::MAP_FAILED);
+    // Tests count what is in a group.
+    let aligned = (base as usize).next_multiple_of(GROUP);
     // SAFETY: the mapping is ours; huge pages would leave as one.
-    unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
-    base as usize
+    unsafe { libc::madvise(aligned as *mut libc::c_void, len, libc::MADV_NOHUGEPAGE) };
+    aligned
 }
 
 fn words(base: usize, page: usize) -> *mut [u64; 2] {

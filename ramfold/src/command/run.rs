@@ -62,7 +62,7 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let board = Board::create(place.board(), limit, &codec.to_string())
         .map_err(|error| Failure::about(place.board().display(), error))?;
     if args.explain {
-        explain(limit, &codec, &place, &way);
+        explain(limit, &codec, &place, way);
     }
     let program = Program::start(&args.program, &place)?;
     let tree = Tree::new(program.id(), place.library(), args.quiet);
@@ -155,16 +155,15 @@ impl args::Density {
     }
 }
 
-fn explain(limit: u64, codec: &Codec, place: &Place, way: &Way) {
+fn explain(limit: u64, codec: &Codec, place: &Place, way: Way) {
     complain(&format!(
         "the limit is {}, for the program and all processes it starts",
         human(limit)
     ));
-    complain(&match way {
-        Way::Faults => "faults are served by userfaultfd, those of system calls too".to_owned(),
-        Way::Closed(why) => {
-            let why = why.as_ref().map_or("it was asked for".to_owned(), ToString::to_string);
-            format!("pages that are out are closed, and touches are signals, because {why}")
+    complain(match way {
+        Way::Faults => "faults are served by userfaultfd, those of system calls too",
+        Way::Closed => {
+            "pages that are out are closed, and touches are signals: RAMFOLD_PATH asks for it"
         }
     });
     complain(&format!("cold pages are compressed with {codec}"));

@@ -13,6 +13,7 @@
 //   memory threads   threads that come and go while others touch
 //   memory reuse     threads whose memory takes the places that others have just left
 //   memory wipes     a child does not get what it must not have
+//   memory leaves    a child does not have what is left out for it
 //   memory drops     memory that is given up reads as zeros, again and again
 //   memory handlers  a signal's handler forks in the middle of a fork
 //   memory closes    a program that closes all descriptors
@@ -486,22 +487,15 @@ static void reuse(void) {
 }
 
 static void wipes(void) {
-    char *secret = map(2048), *other = map(PAGES), *left_out = map(1024);
+    char *secret = map(2048), *other = map(PAGES);
     if (madvise(secret, 2048 * PAGE, MADV_WIPEONFORK)) wrong("madvise", 0);
-    if (madvise(left_out, 1024 * PAGE, MADV_DONTFORK)) wrong("madvise", 1);
     fill_all(secret, 2048, 1);
-    fill_all(left_out, 1024, 1);
     fill_all(other, PAGES, 2);
     pid_t child = fork();
     if (child == 0) {
         for (size_t p = 0; p < 2048; p++)
             if (secret[p * PAGE + 8]) wrong("a secret", p);
         check_all("a child", other, PAGES, 2);
-        char *again = mmap(left_out, 1024 * PAGE, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-        if (again != left_out) wrong("what is left out", 0);
-        for (size_t p = 0; p < 1024; p++)
-            if (again[p * PAGE + 8]) wrong("what is left out", p);
         fill_all(secret, 2048, 3);
         check_all("a child", other, PAGES, 2);
         check_all("a child's own", secret, 2048, 3);
@@ -509,6 +503,24 @@ static void wipes(void) {
     }
     expect_child(child);
     check_all("the secret", secret, 2048, 1);
+}
+
+static void leaves(void) {
+    char *other = map(PAGES), *left_out = map(1024);
+    if (madvise(left_out, 1024 * PAGE, MADV_DONTFORK)) wrong("madvise", 1);
+    fill_all(left_out, 1024, 1);
+    fill_all(other, PAGES, 2);
+    pid_t child = fork();
+    if (child == 0) {
+        char *again = mmap(left_out, 1024 * PAGE, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (again != left_out) wrong("what is left out", 0);
+        for (size_t p = 0; p < 1024; p++)
+            if (again[p * PAGE + 8]) wrong("what is left out", p);
+        check_all("a child", other, PAGES, 2);
+        _exit(0);
+    }
+    expect_child(child);
     check_all("what is left out", left_out, 1024, 1);
 }
 
@@ -586,7 +598,7 @@ int main(int count, char **words) {
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
-               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes},
+               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
                {"shares", shares}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
                {"clones", clones}, {"humble", humble}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
