@@ -6,7 +6,7 @@
 use super::server::Server;
 use crate::board::{Board, Slot};
 use crate::kernel::{Event, Mapping, Resident, Uffd};
-use crate::places::{PAGE, Place, Word};
+use crate::places::{GROUP, PAGE, Place, Word};
 use crate::ways::{Engine, Staged, Store, Trays};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zram::{Algorithm, Codec};
