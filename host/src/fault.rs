@@ -72,7 +72,7 @@ pub use filled::Filled;
 pub use handler::HandlerLooks;
 pub use regions::{Asker, REGIONS_MAX, Regions, Served, Server, Touched, Watch};
 #[cfg(not(any(loom, miri)))]
-pub use signal::{begin_call, calls_begun, is_blocked, watch};
+pub use signal::{begin_call, calls_begun, is_blocked, step_aside, step_back, watch};
 #[cfg(not(any(loom, miri)))]
 pub use stuck::StuckLooks;
 #[cfg(not(any(loom, miri)))]

@@ -39,7 +39,7 @@ pub use faults::FailureInjector;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use mapping::inherit_all;
 #[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use mapping::{Access, Core, Mapping, settle_in_child};
+pub(crate) use mapping::{Access, Core, Mapping, close, settle_in_child};
 pub use pages::Pages;
 pub use run::{Pfn, RawRun, Run};
 #[cfg(not(any(loom, miri)))]

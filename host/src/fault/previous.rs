@@ -9,29 +9,40 @@
 //! A handler may leave by `siglongjmp`. So all that is ours is done before it is called, and the
 //! signals that only our handler blocks are open by then.
 //!
-//! Invariant: the function, its flags and its mask are those of one action. They are first set
-//! before our handler is installed. Later they change once, to no handler. Lock: none.
+//! Invariant: the function, its flags and its mask are those of one action, which never changes. A
+//! handler may be reading it when another one takes its place, so it is never freed. One that was
+//! there before is used again. Lock: none here. Remembering is under that of the installation.
 
 use crate::folding::Signal;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What the system passes to a handler.
 pub(super) type Passed = (libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
+/// An action of the program's.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Action {
+    function: usize,
+    flags: libc::c_int,
+    /// The signals that are blocked while it runs, as the system counts them: 1 is bit 0.
+    mask: u64,
+}
+
 /// The action of a signal before our handler.
 pub(super) struct Previous {
     signal: Signal,
-    function: AtomicUsize,
-    flags: AtomicI32,
-    /// The signals that are blocked while it runs, as the system counts them: 1 is bit 0.
-    mask: AtomicU64,
+    /// Null for no handler.
+    action: AtomicPtr<Action>,
 }
+
+/// The actions that are kept for ever.
+pub(super) type Kept = Vec<&'static Action>;
 
 impl Previous {
     /// No handler.
     pub(super) const fn none(signal: Signal) -> Previous {
-        let (function, flags) = (AtomicUsize::new(libc::SIG_DFL), AtomicI32::new(0));
-        Previous { signal, function, flags, mask: AtomicU64::new(0) }
+        Previous { signal, action: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The signal.
@@ -39,30 +50,56 @@ impl Previous {
         self.signal
     }
 
-    /// Remembers the present action of the signal.
-    pub(super) fn remember(&self) -> std::io::Result<()> {
-        self.set(&current(self.signal)?);
+    /// Remembers the present action of the signal, unless that is `ours`.
+    pub(super) fn remember(&self, ours: usize, known: &mut Kept) -> std::io::Result<()> {
+        let now = current(self.signal)?;
+        let action =
+            Action { function: now.sa_sigaction, flags: now.sa_flags, mask: word_of(&now.sa_mask) };
+        match action.function {
+            function if function == ours => {}
+            libc::SIG_DFL => self.forget(),
+            _ => {
+                let kept = kept(action, known);
+                // Release pairs with the Acquire in `action`, so that the action is seen whole.
+                self.action.store(ptr::from_ref(kept).cast_mut(), Ordering::Release);
+            }
+        }
         Ok(())
     }
 
-    fn set(&self, action: &libc::sigaction) {
-        // relaxed: it is first set before the handler is installed. Later it changes once, from a
-        // function to none, and the flags and the mask of none are not used.
-        self.flags.store(action.sa_flags, Ordering::Relaxed);
-        // relaxed: as above.
-        self.mask.store(word_of(&action.sa_mask), Ordering::Relaxed);
-        // relaxed: as above.
-        self.function.store(action.sa_sigaction, Ordering::Relaxed);
+    /// There is no handler from now on.
+    fn forget(&self) {
+        // relaxed: null leads to nothing.
+        self.action.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    fn action(&self) -> Option<&'static Action> {
+        // Acquire pairs with the Release in `remember`, so that the action is seen whole.
+        let action = self.action.load(Ordering::Acquire);
+        // SAFETY: null, or from a reference that lives for ever and is only read.
+        unsafe { action.as_ref() }
+    }
+
+    /// Makes it the action of the signal once more.
+    pub(super) fn put_back(&self) -> std::io::Result<()> {
+        let mut action = default_action();
+        if let Some(previous) = self.action() {
+            action.sa_sigaction = previous.function;
+            action.sa_flags = previous.flags;
+            // SAFETY: a set is an array of integers, whose first is the signals 1 to 64.
+            unsafe { (&raw mut action.sa_mask).cast::<u64>().write_unaligned(previous.mask) };
+        }
+        // SAFETY: the program has installed this action before, or it is the default.
+        answer(unsafe { libc::sigaction(self.signal.number(), &action, ptr::null_mut()) })
     }
 
     /// Passes on a fault that is not ours.
     pub(super) fn forward(&self, passed: Passed) {
-        // relaxed: as in `set`.
-        match self.function.load(Ordering::Relaxed) {
+        match self.action() {
+            Some(action) if action.function != libc::SIG_IGN => self.call(action, passed),
             // The access is tried again, and the default action ends the program. Without this
             // crate it would end in the same way.
-            libc::SIG_DFL | libc::SIG_IGN => self.let_it_end(),
-            function => self.call(function, passed),
+            _ => self.let_it_end(),
         }
     }
 
@@ -71,22 +108,21 @@ impl Previous {
     ///
     /// `put_back` installs our handler again.
     pub(super) fn forward_sent(&self, passed: Passed, put_back: impl FnOnce()) {
-        // relaxed: as in `set`.
-        match self.function.load(Ordering::Relaxed) {
-            libc::SIG_IGN => {}
-            libc::SIG_DFL => {
+        match self.action() {
+            Some(action) if action.function == libc::SIG_IGN => {}
+            None => {
                 self.let_it_end();
                 // SAFETY: raises a signal in this thread, which takes it when the handler has
                 // returned.
                 unsafe { libc::raise(self.signal.number()) };
             }
-            function => {
-                self.call(function, passed);
+            Some(action) => {
+                self.call(action, passed);
                 // Rust's own handler does this, so that the next signal meets the default.
                 if let Ok(action) = current(self.signal)
                     && action.sa_sigaction == libc::SIG_DFL
                 {
-                    self.set(&action);
+                    self.forget();
                     put_back();
                 }
             }
@@ -99,14 +135,12 @@ impl Previous {
     }
 
     /// Calls the handler as the system would have called it.
-    fn call(&self, function: usize, (signal, info, context): Passed) {
-        // relaxed: as in `set`.
-        let flags = self.flags.load(Ordering::Relaxed);
+    fn call(&self, action: &Action, (signal, info, context): Passed) {
+        let Action { function, flags, .. } = *action;
         if flags & libc::SA_RESETHAND != 0 {
-            // relaxed: as in `set`.
-            self.function.store(libc::SIG_DFL, Ordering::Relaxed);
+            self.forget();
         }
-        self.set_mask(flags, context);
+        self.set_mask(action, context);
         if flags & libc::SA_SIGINFO != 0 {
             // SAFETY: the flag says with which type the function was installed.
             let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
@@ -120,19 +154,27 @@ impl Previous {
     }
 
     /// Blocks what the interrupted code had blocked, what the action asks for, and the signal.
-    fn set_mask(&self, flags: libc::c_int, context: *mut libc::c_void) {
+    fn set_mask(&self, action: &Action, context: *mut libc::c_void) {
         // SAFETY: the system passes a valid context.
         let mut mask = unsafe { (*context.cast::<libc::ucontext_t>()).uc_sigmask };
-        // relaxed: as in `set`.
-        let own = self.mask.load(Ordering::Relaxed);
-        let defers = flags & libc::SA_NODEFER == 0;
+        let defers = action.flags & libc::SA_NODEFER == 0;
         let this = if defers { 1 << (self.signal.number() - 1) } else { 0 };
-        let word = word_of(&mask) | own | this;
+        let word = word_of(&mask) | action.mask | this;
         // SAFETY: a set is an array of integers, whose first is the signals 1 to 64.
         unsafe { (&raw mut mask).cast::<u64>().write_unaligned(word) };
         // SAFETY: the set is this function's. The mask is restored when our handler returns.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     }
+}
+
+/// The action among those that are kept for ever.
+fn kept(action: Action, known: &mut Kept) -> &'static Action {
+    if let Some(&same) = known.iter().find(|&&one| *one == action) {
+        return same;
+    }
+    let new: &'static Action = Box::leak(Box::new(action));
+    known.push(new);
+    new
 }
 
 /// The signals 1 to 64 of a set: 1 is bit 0.

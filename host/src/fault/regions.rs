@@ -135,6 +135,8 @@ struct Slot {
     server: AtomicPtr<Arc<dyn Server>>,
     /// A forked child keeps the region.
     outlives_fork: AtomicBool,
+    /// In a forked child: the region is its parent's, and closed memory is there instead.
+    is_parents: AtomicBool,
     visitors: [Visitors; VISITORS],
 }
 
@@ -172,6 +174,7 @@ impl Slot {
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
             outlives_fork: AtomicBool::new(false),
+            is_parents: AtomicBool::new(false),
             visitors: [const { Visitors(AtomicUsize::new(0)) }; VISITORS],
         }
     }
@@ -183,6 +186,7 @@ impl Slot {
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
             outlives_fork: AtomicBool::new(false),
+            is_parents: AtomicBool::new(false),
             visitors: std::array::from_fn(|_| Visitors(AtomicUsize::new(0))),
         }
     }
@@ -207,13 +211,26 @@ impl Slot {
         // server is seen whole.
         let server = self.server.load(Ordering::SeqCst);
         if server.is_null() {
-            return if self.covers(address) { Touched::Gone } else { Touched::Foreign };
+            // What the program has mapped over its parent's memory is its own.
+            let is_gone = self.covers(address) && !self.is_parents();
+            return if is_gone { Touched::Gone } else { Touched::Foreign };
         }
         // SAFETY: R1 keeps the server until this visit ends.
         match unsafe { &*server }.serve(address, asker) {
             Served::Foreign => Touched::Foreign,
             served => Touched::Served(served),
         }
+    }
+
+    /// Its range, where no other thread changes it.
+    fn range(&self) -> Range<usize> {
+        // relaxed: see above.
+        self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
+    }
+
+    fn is_parents(&self) -> bool {
+        // relaxed: it is set by the only thread of a child.
+        self.is_parents.load(Ordering::Relaxed)
     }
 
     /// Takes the server out, and returns it once no visitor can be using it.
@@ -282,6 +299,8 @@ impl<const N: usize> Regions<N> {
         let slot = &self.slots[index];
         // relaxed: read in a child by the thread that forked, or by one that it started.
         slot.outlives_fork.store(server.outlives_fork(), Ordering::Relaxed);
+        // relaxed: the slot is free, and no thread looks at it before its start is there.
+        slot.is_parents.store(false, Ordering::Relaxed);
         slot.server.store(Box::into_raw(Box::new(server)), Ordering::SeqCst);
         // Release pairs with the Acquire in `covers`, so that a thread that sees this end sees what
         // emptied the slot before.
@@ -302,6 +321,11 @@ impl<const N: usize> Regions<N> {
         self.slots[..high].iter().any(|slot| slot.covers(address))
     }
 
+    /// Whether `address` is in a region that only the parent of this process has.
+    pub fn is_parents(&self, address: usize) -> bool {
+        self.slots.iter().any(|slot| slot.is_parents() && slot.covers(address))
+    }
+
     /// Serves a touch of `address`.
     pub fn serve(&self, address: usize, asker: Asker) -> Touched {
         // Acquire pairs with the Release in `enter`, so that the slots below are found filled.
@@ -314,24 +338,31 @@ impl<const N: usize> Regions<N> {
 }
 
 impl<const N: usize> Regions<N> {
-    /// Empties the table in a forked child that has entered no region yet, except for regions that
-    /// the child has too. The others are its parent's, and their addresses may be the child's own
-    /// by now. Their servers are not dropped, and neither are their entries. No other thread may
-    /// enter or serve meanwhile.
-    pub fn abandon(&self) {
+    /// Makes the table that of a forked child, which has entered no region yet. It keeps what
+    /// outlives a fork. Where other regions were, `close` puts closed memory. If it refuses, the
+    /// addresses are the child's own by now, and the slot is emptied. Nothing is dropped. No other
+    /// thread may enter or serve meanwhile. Returns whether there is such memory.
+    pub fn abandon(&self, close: impl Fn(Range<usize>) -> bool) -> bool {
         for slot in &self.slots {
             // relaxed: see `enter`.
             if !slot.outlives_fork.load(Ordering::Relaxed) {
-                // Release pairs with the Acquire in `enter`, so that the slot's next owner sees it
-                // empty.
-                slot.start.store(0, Ordering::Release);
                 slot.server.store(ptr::null_mut(), Ordering::SeqCst);
+                let range = slot.range();
+                let closed = range.start != 0 && (slot.is_parents() || close(range));
+                // relaxed: see `Slot::is_parents`.
+                slot.is_parents.store(closed, Ordering::Relaxed);
+                if !closed {
+                    // Release pairs with the Acquire in `enter`, so that the slot's next owner sees
+                    // it empty.
+                    slot.start.store(0, Ordering::Release);
+                }
             }
             for visitors in &slot.visitors {
                 // relaxed: the threads that visited are the parent's.
                 visitors.0.store(0, Ordering::Relaxed);
             }
         }
+        self.slots.iter().any(Slot::is_parents)
     }
 }
 
@@ -424,7 +455,7 @@ mod tests {
         let server = Arc::new(Counting(100..200, Count::new(0)));
         let entry = regions.enter(100..200, server.clone()).expect("there is room");
         std::mem::forget(entry);
-        regions.abandon();
+        assert!(!regions.abandon(|_| false));
         assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
         let again = Arc::new(Counting(100..200, Count::new(0)));
         let _again = regions.enter(100..200, again.clone()).expect("the slot is free");
@@ -432,6 +463,16 @@ mod tests {
         // relaxed: one thread.
         let served = [&server, &again].map(|server| server.1.load(Ordering::Relaxed));
         assert_eq!(served, [0, 1], "by the new one");
+    }
+
+    #[test]
+    fn where_a_parents_region_was_a_child_is_told() {
+        let regions = Regions::<2>::new();
+        let server = Arc::new(Counting(100..200, Count::new(0)));
+        std::mem::forget(regions.enter(100..200, server));
+        assert!(regions.abandon(|range| range == (100..200)));
+        assert!(regions.is_parents(150) && !regions.is_parents(200));
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign, "the program's own file");
     }
 
     struct Panicking;

@@ -15,14 +15,15 @@
 //!
 //! Invariant: a forked child serves no fault by a userfaultfd until it has a region of its own. It
 //! has the handler and the table, but no such region. Its descriptor is its parent's, and a fault
-//! that was served by it would put pages into the parent's memory. Regions whose pages are closed
-//! it has, and serves.
+//! that was served by it would put pages into the parent's memory. Where such regions were, closed
+//! memory is mapped in the child, and a touch of it ends the child with a word. Regions whose pages
+//! are closed it has, and serves.
 //!
 //! Locks: entering a region and installing the handler, both leaves. The handler itself takes none
 //! here.
 
 use super::calls::{Call, Calls};
-use super::previous::{Previous, answer, default_action};
+use super::previous::{Kept, Previous, answer, current, default_action};
 use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
 use super::stacks::Stacks;
 use crate::folding::{FaultError, FaultMode, Home, Signal};
@@ -45,23 +46,39 @@ struct Faults {
     stacks: OnceLock<Stacks>,
     /// SIGBUS and SIGSEGV.
     previous: [Previous; 2],
+    installing: Lock<Installed>,
+}
+
+/// What is known of the handlers.
+struct Installed {
     /// The signals whose handler is installed, as in `previous`.
-    installing: Lock<[bool; 2]>,
+    signals: [bool; 2],
+    /// Children are told which memory is not theirs.
+    hooked: bool,
+    known: Kept,
 }
 
 impl Faults {
     /// Makes the tables those of a forked child: without calls of its parent's threads, and without
-    /// regions whose memory it does not have.
-    fn settle_in_child(&self) {
-        self.regions.abandon();
+    /// regions whose memory it does not have. Returns whether there were some.
+    fn settle_in_child(&self) -> bool {
+        let has_parents = self.regions.abandon(memory::close);
         self.calls.abandon();
         self.stacks.get().into_iter().for_each(Stacks::abandon);
         self.home.get().into_iter().for_each(Home::settle);
+        has_parents
     }
 
     /// The action of a signal before our handler.
     fn previous(&self, signal: libc::c_int) -> &Previous {
         &self.previous[usize::from(signal != libc::SIGBUS)]
+    }
+}
+
+impl Installed {
+    /// What was there before each handler that is installed.
+    fn previous(&self) -> impl Iterator<Item = &'static Previous> + use<> {
+        FAULTS.previous.iter().zip(self.signals).filter(|&(_, there)| there).map(|(one, _)| one)
     }
 }
 
@@ -72,7 +89,10 @@ static FAULTS: Faults = Faults {
     home: OnceLock::new(),
     stacks: OnceLock::new(),
     previous: [Previous::none(Signal::Bus), Previous::none(Signal::Segv)],
-    installing: Lock::new(Rank::Leaf, [false; 2]),
+    installing: Lock::new(
+        Rank::Leaf,
+        Installed { signals: [false; 2], hooked: false, known: Vec::new() },
+    ),
 };
 
 /// Makes `server` serve the faults in `range`, which are served in `mode`: in the thread that
@@ -143,28 +163,73 @@ fn install(signal: Signal) -> Result<(), FaultError> {
         None => drop(FAULTS.home.set(Home::new()?)),
     }
     let index = usize::from(signal != Signal::Bus);
-    if installed[index] {
+    if installed.signals[index] {
         return Ok(());
+    }
+    if signal == Signal::Bus && !installed.hooked {
+        hook_forks(None, None, after_plain_fork).map_err(refused("pthread_atfork"))?;
+        installed.hooked = true;
     }
     if signal == Signal::Segv && FAULTS.stacks.get().is_none() {
         let stacks = Stacks::reserve()?;
         // Nothing is refused after this, so it is called once.
-        hook_forks().map_err(refused("pthread_atfork"))?;
+        hook_forks(Some(before_fork), Some(after_fork_in_parent), after_fork)
+            .map_err(refused("pthread_atfork"))?;
         drop(FAULTS.stacks.set(stacks));
     }
     // It is set before the handler is installed, because the handler reads it.
-    FAULTS.previous[index].remember().map_err(refused("sigaction"))?;
+    FAULTS.previous[index]
+        .remember(handler(), &mut installed.known)
+        .map_err(refused("sigaction"))?;
     put_handler(signal).map_err(refused("sigaction"))?;
-    installed[index] = true;
+    installed.signals[index] = true;
     Ok(())
 }
 
-/// Makes the C library call this room before and after it forks. It is called once.
-fn hook_forks() -> std::io::Result<()> {
+/// Lets the actions stand that were there before our handlers, so that other code of the program
+/// may change them: a handler that is installed now does not take ours for the one before it. Call
+/// [`step_back`] soon. Until then a touch of a page that is out ends as without us.
+///
+/// # Errors
+///
+/// If the system refuses an action that it allowed before.
+pub fn step_aside() -> std::io::Result<()> {
+    // A fork waits until they have stepped aside.
+    let _call = begin_call();
+    let installed = FAULTS.installing.lock();
+    for previous in installed.previous() {
+        if current(previous.signal())?.sa_sigaction == handler() {
+            previous.put_back()?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts our handlers back in front of those that the program has installed since. A fault that is
+/// not a region's goes to them.
+///
+/// # Errors
+///
+/// If the system refuses what it allowed before.
+pub fn step_back() -> std::io::Result<()> {
+    let _call = begin_call();
+    let mut installed = FAULTS.installing.lock();
+    for previous in installed.previous() {
+        previous.remember(handler(), &mut installed.known)?;
+        put_handler(previous.signal())?;
+    }
+    Ok(())
+}
+
+/// Makes the C library call this room before and after it forks. It is called once for each child's
+/// function, which may find that the other one was called before.
+fn hook_forks(
+    before: Option<unsafe extern "C" fn()>,
+    in_parent: Option<unsafe extern "C" fn()>,
+    in_child: unsafe extern "C" fn(),
+) -> std::io::Result<()> {
     // SAFETY: the functions take nothing, and stay as long as the program.
-    let error = unsafe {
-        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork))
-    };
+    let error = unsafe { libc::pthread_atfork(before, in_parent, Some(in_child)) };
     if error == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(error)) }
 }
 
@@ -188,9 +253,25 @@ fn is_in_the_middle() -> bool {
 
 /// In the child, whose only thread this is.
 extern "C" fn after_fork() {
-    memory::settle_in_child();
-    FAULTS.settle_in_child();
+    settle();
     fork::resume(true);
+}
+
+/// In a child of a process that has had no closed pages, so no fork waited for its threads.
+extern "C" fn after_plain_fork() {
+    settle();
+}
+
+fn settle() {
+    memory::settle_in_child();
+    if FAULTS.settle_in_child()
+        && let Some(mut installed) = FAULTS.installing.try_lock()
+    {
+        // Without the handler a touch of its parent's memory ends the child all the same.
+        let previous = FAULTS.previous(libc::SIGSEGV);
+        let remembered = previous.remember(handler(), &mut installed.known);
+        drop(remembered.and_then(|()| put_handler(Signal::Segv)));
+    }
 }
 
 /// Makes `on_fault` the handler of a signal.
@@ -267,6 +348,9 @@ struct Touch {
 /// Serves the thread that touched a closed page, which is this one. A forked child may have the
 /// region too, so the thread must not be in the middle of this when it is made.
 fn serve_denied(context: *mut libc::c_void, touch: &mut Touch) {
+    if FAULTS.regions.is_parents(touch.address) {
+        die_at(PARENTS, touch.address);
+    }
     let Some(stacks) = FAULTS.stacks.get() else { return };
     // Other faults are not kept waiting, and a fork is not either.
     if !FAULTS.regions.covers(touch.address) {
@@ -312,6 +396,12 @@ fn is_fetch(context: *mut libc::c_void) -> bool {
     };
     fetch
 }
+
+/// The last words of a forked child that touches a region which only its parent has.
+const PARENTS: &str = "this process was forked, and has touched folded memory that only its parent \
+                       has. Send it the data, start it without a fork (in Python: 'spawn' or \
+                       'forkserver'), or have pages closed instead (FaultMode::Protection, in \
+                       Python RAMFOLD_FAULT_MODE=protection). Touched";
 
 /// The last words of a process whose fault would wait for its own thread.
 const RE_ENTERED: &str = "a thread touched a region in the middle of its own call on regions, in a \

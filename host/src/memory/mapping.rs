@@ -36,6 +36,8 @@ mod system;
 pub use forked::inherit_all;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) use forked::settle_in_child;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use system::close;
 
 /// The access rights of a fresh reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,7 +47,7 @@ use std::sync::Arc;
 /// [`FaultError::Inherited`]: crate::FaultError::Inherited
 ///
 /// A forked child has the region with protection only, copy on write, and may read, write and pin
-/// it. With a userfaultfd it does not have it, and touching it there is a segmentation fault. In
+/// it. With a userfaultfd it does not have it, and touching it ends the child with a message. In
 /// both cases the [`Pager`] belongs to the parent. It refuses the child new regions, page-outs and
 /// discards ([`FaultError::Inherited`]). What the child drops is freed when the child ends. With a
 /// pager of its own it may map regions of its own.

@@ -35,6 +35,24 @@ pub(super) fn check_page_size() -> Result<(), HostError> {
     }
 }
 
+/// Puts closed memory at addresses at which nothing is mapped. False if the system refuses.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn close(range: Range<usize>) -> bool {
+    let start = ptr::without_provenance_mut(range.start);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: with this flag the system changes no memory that is there.
+    let mapped = unsafe { mmap_anonymous(start, range.len(), ProtFlags::empty(), flags) };
+    match mapped {
+        // Systems before Linux 4.17 do not know the flag, and take the address for a wish.
+        Ok(elsewhere) if elsewhere.addr() != range.start => {
+            // SAFETY: it was mapped above, and no other code has seen it.
+            let _ = unsafe { munmap(elsewhere, range.len()) };
+            false
+        }
+        mapped => mapped.is_ok(),
+    }
+}
+
 pub(super) fn reserve(len: usize, access: Access, core: Core) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let total = len + 2 * PAGE_SIZE;
