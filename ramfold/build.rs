@@ -130,13 +130,16 @@ fn link(archive: &Path, out: &Path) {
     run(&mut linker);
 }
 
-/// Takes away what the outer cargo said about this build, and leaves what the user said.
+/// Takes away what the outer cargo said about this build, and leaves what the user said. Tools that
+/// build for another system than this one ask for an unstable feature, and this build is for this
+/// system.
 fn clean(cargo: &mut Command) -> &mut Command {
     let outer = |name: &str| {
         name.starts_with("CARGO_CFG_")
             || name.starts_with("CARGO_FEATURE_")
             || name.starts_with("CARGO_PKG_")
             || name.starts_with("CARGO_PROFILE_")
+            || name.ends_with("TARGET_APPLIES_TO_HOST")
             || ["RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET"]
                 .contains(&name)
     };

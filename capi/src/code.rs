@@ -16,7 +16,8 @@ use region::RegionError;
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::fmt::Display;
-use zsmalloc::{AllocError, MemoryError, StaleHandle};
+use values::ValuesError;
+use zsmalloc::{AllocError, MemoryError};
 
 /// Bytes of the longest message that is kept.
 pub(crate) const MESSAGE_MAX: usize = 511;
@@ -140,9 +141,19 @@ impl From<AllocError> for Failure {
     }
 }
 
-impl From<StaleHandle> for Failure {
-    fn from(_: StaleHandle) -> Failure {
-        Code::NoValue.because("the number names no value of this pool, or no longer")
+impl From<ValuesError> for Failure {
+    fn from(error: ValuesError) -> Failure {
+        let code = match error {
+            ValuesError::Alloc(error) => return error.into(),
+            ValuesError::Memory(error) => return error.into(),
+            ValuesError::Codec(error) => return error.into(),
+            ValuesError::Parameter(error) => return error.into(),
+            ValuesError::Train(error) => return error.into(),
+            ValuesError::NoValue => Code::NoValue,
+            ValuesError::Damaged(_) => Code::Corrupt,
+            _ => Code::Argument,
+        };
+        code.because(error)
     }
 }
 

@@ -23,12 +23,11 @@
 //! Lock: a slot's, of rank `Leaf`, for as long as it takes to count another owner.
 
 use crate::code::{Code, Failure};
-use crate::dictionary::Dictionary;
 use crate::regions::{Folding, Mapped};
-use crate::values::Values;
 use host::{Home, Lock, Rank};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use values::{Dictionary, ValuePool};
 use zsmalloc::Memory;
 
 /// Handles at a time.
@@ -84,7 +83,7 @@ impl Name {
 pub(crate) enum Thing {
     Memory(Arc<Memory>),
     Dictionary(Arc<Dictionary>),
-    Pool(Arc<Values>),
+    Pool(Arc<ValuePool>),
     Pager(Arc<Folding>),
     Region(Arc<Mapped>),
 }
@@ -116,7 +115,7 @@ macro_rules! kinds {
 kinds! {
     Memory: Memory, "memory";
     Dictionary: Dictionary, "dictionary";
-    Pool: Values, "pool";
+    Pool: ValuePool, "pool";
     Pager: Folding, "pager";
     Region: Mapped, "region";
 }

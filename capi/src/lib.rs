@@ -23,8 +23,5 @@
 #[expect(unsafe_code, reason = "pointers of C are read and written there, and nowhere else")]
 mod border;
 mod code;
-mod dictionary;
-mod form;
 mod handles;
 mod regions;
-mod values;

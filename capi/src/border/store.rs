@@ -7,11 +7,10 @@ use super::pointers::{bytes, copy_out, give, items, null, report, settings, take
 use super::structures::{MemoryFigures, MemorySettings, PoolFigures, PoolSettings};
 use super::{Handle, free, guard, hand_over, lookup, text};
 use crate::code::{Code, Failure};
-use crate::dictionary::Dictionary;
-use crate::values::{self, Values};
 use codec::Codec;
 use std::ffi::c_int;
 use std::sync::Arc;
+use values::{Dictionary, Room, ValuePool};
 use zsmalloc::Memory;
 
 /// Bytes and their number, as a batch has them.
@@ -41,13 +40,14 @@ pub(crate) unsafe extern "C" fn ramfold_memory_new(
 }
 
 fn new_memory(settings: &MemorySettings) -> Result<Arc<Memory>, Failure> {
-    values::memory(values::Room {
+    let memory = values::memory(Room {
         region_bytes: settings.region_bytes,
         values_max: settings.values_max,
         arena_bytes: settings.arena_bytes,
         expected_bytes: settings.expected_bytes,
         worker: settings.no_worker == 0,
-    })
+    });
+    Ok(memory?)
 }
 
 /// See `ramfold.h`.
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn ramfold_dictionary_train(
         let total = total.ok_or_else(|| Code::Argument.because("the samples have no end"))?;
         // SAFETY: the header's contract: the lengths add up to the bytes of the samples.
         let samples = unsafe { bytes(samples, total)? };
-        let train = || Dictionary::train(samples, lens, size_max).map(Arc::new);
+        let train = || Ok(Arc::new(Dictionary::train(samples, lens, size_max)?));
         // SAFETY: the header's contract for results.
         unsafe { hand_over(dictionary, train) }
     })
@@ -192,7 +192,7 @@ fn new_pool(
     memory: Arc<Memory>,
     name: Option<&str>,
     settings: &PoolSettings,
-) -> Result<Arc<Values>, Failure> {
+) -> Result<Arc<ValuePool>, Failure> {
     let mut codec = match name {
         Some("none") => None,
         name => Some(name.unwrap_or("lz4").parse::<Codec>()?),
@@ -203,7 +203,7 @@ fn new_pool(
         codec = Some(dictionary.codec(codec.as_ref().ok_or_else(unused)?)?);
     }
     let frames = Some(settings.chain_frames as usize).filter(|&frames| frames > 0);
-    let values = Values::new(memory, codec, frames)?;
+    let values = ValuePool::new(memory, codec, frames)?;
     values.set_limit(settings.limit_bytes);
     Ok(Arc::new(values))
 }
@@ -221,7 +221,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_put(
     value: *mut u64,
 ) -> c_int {
     guard(|| {
-        let pool = lookup::<Values>(pool)?;
+        let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays and results.
         let bytes = unsafe {
             give(value, 0)?;
@@ -246,12 +246,13 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get(
     size: *mut usize,
 ) -> c_int {
     guard(|| {
-        let pool = lookup::<Values>(pool)?;
+        let pool = lookup::<ValuePool>(pool)?;
         let read = |room| {
-            pool.get(value, room, &mut |at, bytes| {
+            let mut copy = |at: usize, bytes: &[u8]| {
                 // SAFETY: the header's contract: the buffer has room for a value that `get` shows.
                 unsafe { copy_out(buffer.add(at), bytes) };
-            })
+            };
+            Ok(pool.get(value, room, &mut copy)?)
         };
         // SAFETY: the header's contract for a buffer and its size.
         unsafe { fill(buffer, size, read) }
@@ -295,7 +296,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_size(
     size: *mut usize,
 ) -> c_int {
     guard(|| {
-        let len = lookup::<Values>(pool)?.len(value)?;
+        let len = lookup::<ValuePool>(pool)?.len(value)?;
         // SAFETY: the header's contract for results.
         unsafe { give(size, len) }
     })
@@ -304,7 +305,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_size(
 /// See `ramfold.h`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ramfold_pool_delete(pool: Handle, value: u64) -> c_int {
-    guard(|| lookup::<Values>(pool)?.delete(value))
+    guard(|| Ok(lookup::<ValuePool>(pool)?.delete(value)?))
 }
 
 /// See `ramfold.h`.
@@ -322,7 +323,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_put_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
-        let pool = lookup::<Values>(pool)?;
+        let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let batch = unsafe { items(batch, count)? };
         let each = |at: usize| {
@@ -353,7 +354,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
-        let pool = lookup::<Values>(pool)?;
+        let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let numbers = unsafe { items(values, count)? };
         let mut used = 0;
@@ -361,10 +362,11 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get_many(
             let start = buffer.wrapping_add(used);
             let mut len = room - used;
             let read = |room| {
-                pool.get(numbers[at], room, &mut |at, bytes| {
+                let mut copy = |at: usize, bytes: &[u8]| {
                     // SAFETY: the header's contract: so many bytes are left of the buffer.
                     unsafe { copy_out(start.add(at), bytes) };
-                })
+                };
+                Ok(pool.get(numbers[at], room, &mut copy)?)
             };
             // SAFETY: `len` is a number.
             let filled = unsafe { fill(start, &raw mut len, read) };
@@ -391,11 +393,11 @@ pub(crate) unsafe extern "C" fn ramfold_pool_delete_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
-        let pool = lookup::<Values>(pool)?;
+        let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let numbers = unsafe { items(values, count)? };
         // SAFETY: the header's contract for results.
-        unsafe { one_by_one(count, false, done, |at| pool.delete(numbers[at])) }
+        unsafe { one_by_one(count, false, done, |at| Ok(pool.delete(numbers[at])?)) }
     })
 }
 
@@ -437,7 +439,7 @@ fn element<T>(array: *mut T, at: usize) -> *mut T {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ramfold_pool_compact(pool: Handle, freed_bytes: *mut u64) -> c_int {
     guard(|| {
-        let freed = lookup::<Values>(pool)?.compact();
+        let freed = lookup::<ValuePool>(pool)?.compact();
         if freed_bytes.is_null() {
             return Ok(());
         }
@@ -450,7 +452,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_compact(pool: Handle, freed_bytes: 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ramfold_pool_set_limit(pool: Handle, bytes: u64) -> c_int {
     guard(|| {
-        lookup::<Values>(pool)?.set_limit(bytes);
+        lookup::<ValuePool>(pool)?.set_limit(bytes);
         Ok(())
     })
 }
@@ -458,7 +460,7 @@ pub(crate) extern "C" fn ramfold_pool_set_limit(pool: Handle, bytes: u64) -> c_i
 /// See `ramfold.h`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ramfold_pool_check(pool: Handle) -> c_int {
-    guard(|| lookup::<Values>(pool)?.check())
+    guard(|| Ok(lookup::<ValuePool>(pool)?.check()?))
 }
 
 /// See `ramfold.h`.
@@ -472,7 +474,7 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get_stats(
     stats: *mut PoolFigures,
 ) -> c_int {
     guard(|| {
-        let found = lookup::<Values>(pool)?.stats();
+        let found = lookup::<ValuePool>(pool)?.stats();
         let figures = PoolFigures {
             values: found.values,
             value_bytes: found.value_bytes,
@@ -491,5 +493,5 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get_stats(
 /// See `ramfold.h`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ramfold_pool_free(pool: Handle) -> c_int {
-    guard(|| free::<Values>(pool))
+    guard(|| free::<ValuePool>(pool))
 }

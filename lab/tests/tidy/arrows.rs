@@ -12,7 +12,8 @@
 //!                 host   buddy
 //!
 //!   host: also for zram, zswap, region, disk and serve, which start threads there
-//!   capi: a face for C, over host, codec, zsmalloc and region
+//!   capi, python: faces for C and Python, over host, codec, zsmalloc, region and values
+//!   values stands on host, codec and zsmalloc
 //!   zswap stands beside zram and has the same arrows; region stands on zram and zswap, and inside
 //!   on zram
 //! ```
@@ -36,7 +37,7 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 14] = [
+const TABLE: [(&str, Arrows); 16] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
@@ -47,7 +48,9 @@ const TABLE: [(&str, Arrows); 14] = [
     ("region", Arrows::To(&["host", "zram", "zswap"])),
     ("inside", Arrows::To(&["host", "zram"])),
     ("serve", Arrows::To(&["host", "disk", "zram"])),
-    ("capi", Arrows::To(&["host", "codec", "zsmalloc", "region"])),
+    ("values", Arrows::To(&["host", "codec", "zsmalloc"])),
+    ("capi", Arrows::To(&["host", "codec", "zsmalloc", "region", "values"])),
+    ("python", Arrows::To(&["host", "codec", "zsmalloc", "region", "values"])),
     (
         "face",
         Arrows::To(&["buddy", "codec", "disk", "zsmalloc", "zram", "zswap", "region", "serve"]),
@@ -57,7 +60,7 @@ const TABLE: [(&str, Arrows); 14] = [
 ];
 
 /// Nothing depends on these.
-const TOP: [&str; 4] = ["capi", "face", "ramfold", "lab"];
+const TOP: [&str; 5] = ["capi", "python", "face", "ramfold", "lab"];
 
 /// Crates built from the standard library alone; in models another one stands in for it.
 const STD_ONLY: [&str; 1] = ["buddy"];

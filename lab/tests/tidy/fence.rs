@@ -1,5 +1,6 @@
 //! Unsafe code lives in `host`, in the library inside programs, in the zspage module of `zsmalloc`,
-//! in the promises of `region` and in the border to C, and the compiler knows it.
+//! in the promises of `region`, in what `python` exports and in the border to C, and the compiler
+//! knows it.
 
 use crate::items::word_offsets;
 use crate::tree::{Document, Finding, Source};
@@ -12,7 +13,7 @@ const WORD: &str = "unsafe";
 pub(crate) fn roots(source: &Source) -> Vec<Finding> {
     let attribute = match source.crate_name() {
         "inside" => return Vec::new(),
-        "host" | "zsmalloc" | "region" | "capi" => "#![deny(unsafe_code)]",
+        "host" | "zsmalloc" | "region" | "capi" | "python" => "#![deny(unsafe_code)]",
         _ => "#![forbid(unsafe_code)]",
     };
     let missing = is_root(&source.path) && !source.code.contains(attribute);
@@ -26,7 +27,8 @@ fn is_root(path: &str) -> bool {
 }
 
 /// The files of other crates that have some, one each. The module above names it as an exception.
-const FILES: [&str; 2] = ["zsmalloc/src/zspages/zspage.rs", "region/src/way_in/promises.rs"];
+const FILES: [&str; 3] =
+    ["zsmalloc/src/zspages/zspage.rs", "region/src/way_in/promises.rs", "python/src/exports.rs"];
 
 /// Where all files may have some: the fence itself, and what reads and writes pointers of C.
 const FENCED: [&str; 3] = ["host/", "inside/", "capi/src/border"];
@@ -35,8 +37,8 @@ pub(crate) fn uses(source: &Source) -> Vec<Finding> {
     let fenced = FENCED.iter().any(|fenced| source.path.starts_with(fenced))
         || FILES.contains(&source.path.as_str());
     let uses = word_offsets(&source.code, WORD).filter(|_| !fenced);
-    let what =
-        "unsafe outside host, inside, zsmalloc's zspage, region's promises and capi's border";
+    let what = "unsafe outside host, inside, zsmalloc's zspage, region's promises, python's \
+                exports and capi's border";
     uses.map(|at| source.finding_at(at, what)).collect()
 }
 
@@ -64,7 +66,7 @@ fn a_root_without_the_attribute_is_refused() {
 fn unsafe_beyond_the_fence_is_refused() {
     let code = format!("fn f() {{ {WORD} {{ g() }} }}");
     let findings = |path| uses(&Source::new(path, &code)).len();
-    for outside in ["zram/src/slot.rs", "zsmalloc/src/class.rs", "capi/src/values.rs"] {
+    for outside in ["zram/src/slot.rs", "zsmalloc/src/class.rs", "capi/src/handles.rs"] {
         assert_eq!(findings(outside), 1, "{outside}");
     }
     let fenced = FILES.into_iter().chain(["host/src/memory/arena.rs", "capi/src/border/store.rs"]);

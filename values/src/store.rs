@@ -14,7 +14,7 @@
 //! Locks: a stream's, of rank `Stream`, while a value is compressed or decompressed. Then the
 //! pool's own.
 
-use crate::code::{Code, Failure};
+use crate::error::ValuesError;
 use crate::form::{self, HEAD_MAX, Head, Kind, NUMBER_BYTES, OBJECT_MAX, VALUE_MAX};
 use codec::{Codec, Streams};
 use host::{HeldRank, Rank, cpu};
@@ -31,32 +31,49 @@ const VALUES_MAX: u64 = 4 << 20; // 4 Mi
 const ENTRIES: u64 = 2;
 
 /// How large a memory may become. Zeros stand for defaults.
-pub(crate) struct Room {
-    pub(crate) region_bytes: u64,
-    pub(crate) values_max: u64,
-    pub(crate) arena_bytes: u64,
-    pub(crate) expected_bytes: u64,
-    pub(crate) worker: bool,
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Bytes of all regions that keep their pages in it.
+    pub region_bytes: u64,
+    /// Values of all pools.
+    pub values_max: u64,
+    /// Bytes of frames.
+    pub arena_bytes: u64,
+    /// Bytes that it is expected to hold.
+    pub expected_bytes: u64,
+    /// Whether a thread of it compacts, and gives frames back.
+    pub worker: bool,
+}
+
+impl Default for Room {
+    /// The defaults, with a worker.
+    fn default() -> Room {
+        let (region_bytes, values_max, arena_bytes, expected_bytes) = (0, 0, 0, 0);
+        Room { region_bytes, values_max, arena_bytes, expected_bytes, worker: true }
+    }
 }
 
 /// A memory with this room.
-pub(crate) fn memory(room: Room) -> Result<Arc<Memory>, Failure> {
+///
+/// # Errors
+///
+/// [`ValuesError::ArenaTooLarge`], and [`ValuesError::Memory`].
+pub fn memory(room: Room) -> Result<Arc<Memory>, ValuesError> {
     let or = |asked: u64, default| if asked > 0 { asked } else { default };
     let mut config = MemoryConfig::for_disk(or(room.region_bytes, REGION_BYTES));
     let entries = or(room.values_max, VALUES_MAX).saturating_mul(ENTRIES);
     config.entries_max = config.entries_max.saturating_add(entries);
     if room.arena_bytes > 0 {
         let frames = u32::try_from(room.arena_bytes / host::PAGE_SIZE as u64);
-        let refused = |_| Code::Argument.because("an arena has at most 4 TiB");
-        config.arena_frames = frames.map_err(refused)?;
+        config.arena_frames = frames.map_err(|_| ValuesError::ArenaTooLarge)?;
     }
     config.expected_bytes = or(room.expected_bytes, config.expected_bytes);
     config.worker = room.worker;
     Ok(Memory::new(config)?)
 }
 
-/// See the head of this file.
-pub(crate) struct Values {
+/// A pool of compressed values.
+pub struct ValuePool {
     pool: Arc<Pool>,
     /// `None`: values are stored as they are.
     codec: Option<Codec>,
@@ -77,31 +94,47 @@ thread_local! {
         const { RefCell::new(Scratch { object: [0; OBJECT_MAX], page: [0; OBJECT_MAX] }) };
 }
 
-/// What [`Values::stats`] says, in bytes unless the name says otherwise.
+/// What [`ValuePool::stats`] says, in bytes unless the name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueStats {
-    pub(crate) values: u64,
-    pub(crate) value_bytes: u64,
-    pub(crate) objects: u64,
-    pub(crate) slot_bytes: u64,
-    pub(crate) resident_bytes: u64,
-    pub(crate) overhead_bytes: u64,
-    pub(crate) frames_compacted: u64,
+pub struct ValueStats {
+    /// Values.
+    pub values: u64,
+    /// Bytes of them, before they were compressed.
+    pub value_bytes: u64,
+    /// Objects of the pool: of a value in pieces each piece is one.
+    pub objects: u64,
+    /// Bytes of the slots that they take.
+    pub slot_bytes: u64,
+    /// Bytes of frames with objects.
+    pub resident_bytes: u64,
+    /// Bytes of classes, streams and the dictionary.
+    pub overhead_bytes: u64,
+    /// Frames that compaction has freed.
+    pub frames_compacted: u64,
 }
 
-impl Values {
+impl std::fmt::Debug for ValuePool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValuePool").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl ValuePool {
     /// An empty pool in `memory`, whose zspages have at most `chain_frames` frames.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::BadChain`], and [`ValuesError::Alloc`] if the memory has no room for a pool.
+    pub fn new(
         memory: Arc<Memory>,
         codec: Option<Codec>,
         chain_frames: Option<usize>,
-    ) -> Result<Values, Failure> {
+    ) -> Result<ValuePool, ValuesError> {
         let mut config = PoolConfig::default();
         if let Some(frames) = chain_frames {
-            let refused = || Code::Argument.because("a chain has 1 to 16 frames");
-            config.chain = ChainSize::new(frames).ok_or_else(refused)?;
+            config.chain = ChainSize::new(frames).ok_or(ValuesError::BadChain)?;
         }
-        Ok(Values {
+        Ok(ValuePool {
             pool: Pool::new(memory, config)?,
             codec,
             streams: Streams::for_cpus(cpu::count()),
@@ -111,10 +144,14 @@ impl Values {
     }
 
     /// Stores a value. Returns its number.
-    pub(crate) fn put(&self, value: &[u8]) -> Result<u64, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::TooLong`], and [`ValuesError::Alloc`] if the pool is at its limit or the
+    /// memory is used up.
+    pub fn put(&self, value: &[u8]) -> Result<u64, ValuesError> {
         if value.len() > VALUE_MAX {
-            let text = format!("a value has at most {VALUE_MAX} bytes, not {}", value.len());
-            return Err(Code::Argument.because(text));
+            return Err(ValuesError::TooLong { len: value.len() });
         }
         let number = match self.put_whole(value)? {
             Some(object) => object,
@@ -128,7 +165,7 @@ impl Values {
     }
 
     /// Stores a value as one object; `None` if it does not fit.
-    fn put_whole(&self, value: &[u8]) -> Result<Option<RawHandle>, Failure> {
+    fn put_whole(&self, value: &[u8]) -> Result<Option<RawHandle>, ValuesError> {
         if value.len() > OBJECT_MAX {
             return Ok(None);
         }
@@ -141,7 +178,7 @@ impl Values {
     }
 
     /// Makes an object of a compressed value. False if that is no shorter.
-    fn compress(&self, value: &[u8], object: &mut Vec<u8>) -> Result<bool, Failure> {
+    fn compress(&self, value: &[u8], object: &mut Vec<u8>) -> Result<bool, ValuesError> {
         let Some(codec) = self.codec.as_ref().filter(|_| !value.is_empty()) else {
             return Ok(false);
         };
@@ -153,11 +190,12 @@ impl Values {
         })
     }
 
-    fn put_in_pieces(&self, value: &[u8]) -> Result<RawHandle, Failure> {
+    fn put_in_pieces(&self, value: &[u8]) -> Result<RawHandle, ValuesError> {
         let mut numbers = Vec::new();
         let stored = form::pieces(value).try_for_each(|piece| {
             let object = self.put_whole(piece)?;
-            let object = object.ok_or_else(|| Code::Corrupt.because("a piece is no object"))?;
+            let object =
+                object.ok_or_else(|| ValuesError::Damaged("a piece is no object".into()))?;
             numbers.extend_from_slice(&object.get().to_le_bytes());
             Ok(())
         });
@@ -173,18 +211,26 @@ impl Values {
     }
 
     /// The length of a value.
-    pub(crate) fn len(&self, number: u64) -> Result<usize, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::NoValue`].
+    pub fn len(&self, number: u64) -> Result<usize, ValuesError> {
         self.get(number, 0, &mut |_, _| ())
     }
 
     /// Shows a value to `give`, piece by piece with its place, unless it is longer than `room`.
     /// Returns its length.
-    pub(crate) fn get(
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::NoValue`].
+    pub fn get(
         &self,
         number: u64,
         room: usize,
         give: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, ValuesError> {
         SCRATCH.with_borrow_mut(|scratch| self.get_by(scratch, number, room, give))
     }
 
@@ -194,7 +240,7 @@ impl Values {
         number: u64,
         room: usize,
         give: &mut dyn FnMut(usize, &[u8]),
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, ValuesError> {
         let Scratch { object, page } = scratch;
         let (head, body) = self.object(number, object)?;
         if head.len > room {
@@ -222,7 +268,7 @@ impl Values {
         &self,
         number: u64,
         object: &'b mut [u8; OBJECT_MAX],
-    ) -> Result<(Head, &'b [u8]), Failure> {
+    ) -> Result<(Head, &'b [u8]), ValuesError> {
         let len = self.pool.read_raw(RawHandle::new(number), object)?;
         object.get(..len).and_then(Head::of).ok_or_else(damaged)
     }
@@ -233,7 +279,7 @@ impl Values {
         head: Head,
         body: &'b [u8],
         page: &'b mut [u8; OBJECT_MAX],
-    ) -> Result<&'b [u8], Failure> {
+    ) -> Result<&'b [u8], ValuesError> {
         let codec = match head.kind {
             Kind::Raw => return Ok(body),
             Kind::Compressed => self.codec.as_ref(),
@@ -245,7 +291,7 @@ impl Values {
         Ok(value)
     }
 
-    fn decompress(&self, codec: &Codec, blob: &[u8], value: &mut [u8]) -> Result<(), Failure> {
+    fn decompress(&self, codec: &Codec, blob: &[u8], value: &mut [u8]) -> Result<(), ValuesError> {
         if !codec.needs_stream_to_decompress() {
             return Ok(codec.decompress_stateless(blob, value)?);
         }
@@ -255,7 +301,11 @@ impl Values {
     }
 
     /// Deletes a value. Of several threads that delete one value, one succeeds.
-    pub(crate) fn delete(&self, number: u64) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::NoValue`].
+    pub fn delete(&self, number: u64) -> Result<(), ValuesError> {
         let mut object = [0; OBJECT_MAX];
         let (head, body) = self.object(number, &mut object)?;
         self.pool.free_raw(RawHandle::new(number))?;
@@ -277,22 +327,26 @@ impl Values {
     }
 
     /// Moves objects together. Returns the bytes of the frames that this freed.
-    pub(crate) fn compact(&self) -> u64 {
+    pub fn compact(&self) -> u64 {
         self.pool.compact() * host::PAGE_SIZE as u64
     }
 
     /// Sets the most bytes of frames with objects; 0 means no limit.
-    pub(crate) fn set_limit(&self, bytes: u64) {
+    pub fn set_limit(&self, bytes: u64) {
         self.pool.set_limit(bytes);
     }
 
     /// Recounts the pool.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.pool.check().map(drop).map_err(|defect| Code::Corrupt.because(defect))
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::Damaged`], with the first contradiction.
+    pub fn check(&self) -> Result<(), ValuesError> {
+        self.pool.check().map(drop).map_err(|defect| ValuesError::Damaged(defect.to_string()))
     }
 
     /// What there is.
-    pub(crate) fn stats(&self) -> ValueStats {
+    pub fn stats(&self) -> ValueStats {
         let stats = self.pool.stats();
         let dictionary = self.codec.as_ref().map_or(0, Codec::dictionary_bytes);
         ValueStats {
@@ -317,28 +371,33 @@ fn numbers(body: &[u8]) -> impl Iterator<Item = u64> {
 
 const _: () = assert!(NUMBER_BYTES * 8 == u64::BITS as usize, "a number's bytes");
 
-fn damaged() -> Failure {
-    Code::Corrupt.because("the value is damaged: a defect of this library, please report it")
+fn damaged() -> ValuesError {
+    ValuesError::Damaged("the value is damaged".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zsmalloc::AllocError;
 
-    fn values(codec: &str) -> Values {
+    fn values(codec: &str) -> ValuePool {
         let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
         let codec = (codec != "none").then(|| codec.parse().expect("a codec"));
-        Values::new(memory, codec, None).expect("a pool")
+        ValuePool::new(memory, codec, None).expect("a pool")
     }
 
-    fn read(values: &Values, number: u64) -> Result<Vec<u8>, Code> {
+    fn read(values: &ValuePool, number: u64) -> Result<Vec<u8>, ValuesError> {
         let mut bytes = Vec::new();
         let len = values.get(number, usize::MAX, &mut |at, piece| {
             assert_eq!(at, bytes.len(), "one after the other");
             bytes.extend_from_slice(piece);
         });
-        len.map(|len| assert_eq!(len, bytes.len())).map_err(|failure| failure.code)?;
+        len.map(|len| assert_eq!(len, bytes.len()))?;
         Ok(bytes)
+    }
+
+    fn is_gone<T>(result: Result<T, ValuesError>) -> bool {
+        matches!(result, Err(ValuesError::NoValue))
     }
 
     /// Bytes that compress, or do not.
@@ -366,13 +425,13 @@ mod tests {
             values.compact();
             for (value, &number) in content.iter().zip(&numbers) {
                 assert_eq!(values.len(number).expect("there"), value.len());
-                assert_eq!(read(&values, number).as_ref(), Ok(value), "{codec}, {}", value.len());
+                let back = read(&values, number).expect("there");
+                assert_eq!(&back, value, "{codec}, {}", value.len());
             }
             values.check().expect("no defect");
             for &number in &numbers {
                 values.delete(number).expect("there");
-                assert_eq!(read(&values, number), Err(Code::NoValue));
-                assert_eq!(values.delete(number).expect_err("gone").code, Code::NoValue);
+                assert!(is_gone(read(&values, number)) && is_gone(values.delete(number)));
             }
             let stats = values.stats();
             assert_eq!((stats.values, stats.value_bytes, stats.objects), (0, 0, 0), "{codec}");
@@ -392,11 +451,12 @@ mod tests {
     #[test]
     fn a_value_that_is_too_long_or_has_no_room_leaves_nothing() {
         let values = values("none");
-        let long = values.put(&vec![1; VALUE_MAX + 1]).expect_err("too long");
-        assert_eq!(long.code, Code::Argument);
+        let long = values.put(&vec![1; VALUE_MAX + 1]);
+        assert!(matches!(long, Err(ValuesError::TooLong { len }) if len == VALUE_MAX + 1));
         values.set_limit(64 << 10);
-        let full = values.put(&bytes(VALUE_MAX, false)).expect_err("over the limit");
-        assert_eq!((full.code, values.stats().objects), (Code::Limit, 0));
+        let full = values.put(&bytes(VALUE_MAX, false));
+        assert!(matches!(full, Err(ValuesError::Alloc(AllocError::OverLimit { .. }))));
+        assert_eq!(values.stats().objects, 0);
     }
 
     #[test]
@@ -413,10 +473,9 @@ mod tests {
         let values = values("lz4");
         let number = values.put(b"mine").expect("room");
         for made_up in [0, 1, number ^ 1 << 40, number + 2, u64::MAX] {
-            assert_eq!(read(&values, made_up), Err(Code::NoValue));
-            assert_eq!(values.delete(made_up).expect_err("no value").code, Code::NoValue);
+            assert!(is_gone(read(&values, made_up)) && is_gone(values.delete(made_up)));
         }
-        assert_eq!(read(&values, number).as_deref(), Ok(&b"mine"[..]));
+        assert_eq!(read(&values, number).expect("there"), b"mine");
     }
 
     #[test]
@@ -429,7 +488,7 @@ mod tests {
                     for round in 0..200 {
                         let value = bytes(thread * 1700 + round, round % 2 == 0);
                         let number = values.put(&value).expect("room");
-                        assert_eq!(read(values, number), Ok(value));
+                        assert_eq!(read(values, number).expect("there"), value);
                         values.delete(number).expect("it is this thread's");
                     }
                 });

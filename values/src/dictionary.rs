@@ -8,39 +8,53 @@
 //!
 //! Lock: that of the digests, of rank `Leaf`, while one is made.
 
-use crate::code::Failure;
+use crate::error::ValuesError;
 use codec::Codec;
 use host::Rank;
 use host::unmodelled::RankedMutex;
 
-/// See the head of this file.
-pub(crate) struct Dictionary {
+/// Bytes that values have in common.
+pub struct Dictionary {
     content: Vec<u8>,
     codecs: RankedMutex<Vec<Codec>>,
 }
 
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dictionary({} bytes)", self.content.len())
+    }
+}
+
 impl Dictionary {
     /// A dictionary with this content. A codec says whether it can use it when it is first asked.
-    pub(crate) fn new(content: Vec<u8>) -> Dictionary {
+    pub fn new(content: Vec<u8>) -> Dictionary {
         Dictionary { content, codecs: RankedMutex::new(Rank::Leaf, Vec::new()) }
     }
 
     /// Makes a dictionary from samples that lie one after the other.
-    pub(crate) fn train(
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::Train`].
+    pub fn train(
         samples: &[u8],
         lens: &[usize],
         len_max: usize,
-    ) -> Result<Dictionary, Failure> {
+    ) -> Result<Dictionary, ValuesError> {
         Ok(Dictionary::new(codec::train_samples(samples, lens, len_max)?))
     }
 
     /// The bytes, for keeping it elsewhere.
-    pub(crate) fn content(&self) -> &[u8] {
+    pub fn content(&self) -> &[u8] {
         &self.content
     }
 
     /// A codec with this dictionary.
-    pub(crate) fn codec(&self, plain: &Codec) -> Result<Codec, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`ValuesError::Parameter`] if it has no use for a dictionary.
+    pub fn codec(&self, plain: &Codec) -> Result<Codec, ValuesError> {
         let mut codecs = self.codecs.lock();
         let parameters = |codec: &Codec| (codec.algorithm(), codec.level(), codec.winbits());
         if let Some(made) = codecs.iter().find(|made| parameters(made) == parameters(plain)) {
@@ -55,7 +69,6 @@ impl Dictionary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::Code;
 
     #[test]
     fn pools_of_one_codec_share_the_digest() {
@@ -64,6 +77,6 @@ mod tests {
         let [one, same, other] = ["lz4", "lz4", "zstd:3"].map(|name| codec(name).expect("it has"));
         assert_eq!(one, same, "dictionaries are equal only to their clones");
         assert_ne!(one, other);
-        assert_eq!(codec("lzo").expect_err("it has none").code, Code::Unsupported);
+        assert!(matches!(codec("lzo"), Err(ValuesError::Parameter(_))));
     }
 }

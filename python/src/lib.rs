@@ -1,0 +1,44 @@
+//! ramfold for Python: the part of the package that is not Python.
+//!
+//! ```text
+//!   ramfold/*.py --> Folding    a pager and its memory; one for each process
+//!                      |-- Shared    a field, whose plots share a limit
+//!                      `-- Fold      a region or a plot, which arrays lie in
+//!                    exports    ndarray, but whoever gets its buffer has the pages pinned
+//!                    Store      keys, and values of `values`
+//!                    signals    handlers that the program changes after ours was installed
+//! ```
+//!
+//! `ramfold/_array.py` makes arrays of folds, and `docs/python.md` is the manual.
+//!
+//! Invariant: a fold lives as long as an array or a buffer leads to its bytes, because each of them
+//! holds it.
+
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "a type with slots is made by Python's C interface")]
+mod exports;
+mod fold;
+mod folding;
+mod index;
+mod refusal;
+mod signals;
+mod store;
+
+/// The part of `ramfold` that is not Python.
+#[pyo3::pymodule(gil_used = true)]
+mod _ramfold {
+    #[pymodule_export]
+    use super::exports::{exporting_type, fold_of};
+    #[pymodule_export]
+    use super::fold::Fold;
+    #[pymodule_export]
+    use super::folding::{Folding, Shared};
+    #[pymodule_export]
+    use super::signals::{step_aside, step_back};
+    #[pymodule_export]
+    use super::store::{Frames, Keyed};
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,347 @@
+//! A store: keys, and values of a pool.
+//!
+//! ```text
+//!   set   value --compress--> pool;  key --> entry: number, which pool       old value deleted
+//!   get   key --> entry;  number --> value                                   again, if it went
+//!   full  the oldest that was not read since: out, given to the caller, deleted
+//! ```
+//!
+//! The first values have no dictionary. Once there are enough, one is trained of them, and they
+//! move to a second pool, whose values share it.
+//!
+//! Invariants
+//! - I1 an entry's number is of a value that nobody else deletes: the thread that takes it out of
+//!   the table does.
+//! - I2 no lock is held while a pool works or Python runs.
+//!
+//! Lock: the table's, of rank `Leaf`, for a few words.
+
+use crate::index::{Entry, Index, Pools};
+use crate::refusal::of_values;
+use host::unmodelled::RankedMutex;
+use host::{Home, Rank};
+use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use values::{Dictionary, Room, ValuePool, ValuesError};
+use zsmalloc::{AllocError, Memory};
+
+/// Bytes of a dictionary.
+const DICTIONARY_BYTES: usize = 16 << 10; // 16 KiB
+/// Bytes of a value that are looked at for a dictionary.
+const SAMPLE_BYTES: usize = 2 << 10; // 2 KiB
+
+/// From this many bytes on other threads run while a value is compressed or decompressed.
+const DETACHED_MIN: usize = 1024;
+/// Values of which a dictionary is trained.
+const SAMPLES: usize = 1000;
+/// Values that leave at a time when the store is full.
+const EVICTED: usize = 8;
+
+/// The memory that all stores of a process share.
+#[pyclass(frozen, module = "ramfold._ramfold")]
+pub(crate) struct Frames {
+    memory: Arc<Memory>,
+}
+
+#[pymethods]
+impl Frames {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Frames> {
+        let memory = py.detach(|| values::memory(Room::default()));
+        Ok(Frames { memory: memory.map_err(of_values)? })
+    }
+}
+
+/// See the head of this file.
+#[pyclass(frozen, subclass, module = "ramfold._ramfold", name = "Store")]
+pub(crate) struct Keyed {
+    home: Home,
+    pools: Pools,
+    index: RankedMutex<Index>,
+    /// What is told of each key and value that leaves because of the limit.
+    on_evict: Option<Py<PyAny>>,
+    limit: AtomicU64,
+    given: Option<Vec<u8>>,
+    evicted: AtomicU64,
+    /// A dictionary is to be trained of the first values, and no thread does it yet.
+    untrained: AtomicBool,
+}
+
+#[pymethods]
+impl Keyed {
+    #[new]
+    #[pyo3(signature = (frames, codec, dictionary, train, limit, on_evict))]
+    fn new(
+        frames: &Frames,
+        codec: Option<&str>,
+        dictionary: Option<&[u8]>,
+        train: bool,
+        limit: u64,
+        on_evict: Option<Py<PyAny>>,
+    ) -> PyResult<Keyed> {
+        let codec = codec.map(str::parse::<codec::Codec>).transpose();
+        let mut codec = codec.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        if let (Some(plain), Some(content)) = (&codec, dictionary) {
+            codec = Some(Dictionary::new(content.to_vec()).codec(plain).map_err(of_values)?);
+        }
+        let store = Keyed {
+            home: Home::new().map_err(|error| PyRuntimeError::new_err(error.to_string()))?,
+            untrained: AtomicBool::new(train && dictionary.is_none() && codec.is_some()),
+            pools: Pools::new(Arc::clone(&frames.memory), codec).map_err(of_values)?,
+            index: RankedMutex::new(Rank::Leaf, Index::new()),
+            on_evict,
+            limit: AtomicU64::new(0),
+            given: dictionary.map(<[u8]>::to_vec),
+            evicted: AtomicU64::new(0),
+        };
+        store.set_limit(limit);
+        Ok(store)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.at_home()?;
+        Ok(self.index.lock().len())
+    }
+
+    fn __contains__(&self, key: &[u8]) -> PyResult<bool> {
+        self.at_home()?;
+        Ok(self.index.lock().contains(key))
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyBytes>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.read(py, key.as_bytes())?;
+        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    /// The value of a key, or `default`.
+    #[pyo3(signature = (key, default = None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &[u8],
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.read(py, key)?.map(Bound::into_any).or(default))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
+        self.at_home()?;
+        let entry = loop {
+            match detached(py, value.len(), || self.pools.put(value)) {
+                Ok(entry) => break entry,
+                Err(ValuesError::Alloc(AllocError::OverLimit { .. })) => self.make_room(py)?,
+                Err(error) => return Err(of_values(error)),
+            }
+        };
+        let old = self.index.lock().insert(key, entry);
+        if let Some(old) = old {
+            self.pools.delete(old);
+        }
+        self.train_once(py)
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
+        self.at_home()?;
+        let old = self.index.lock().remove(key.as_bytes());
+        let old = old.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))?;
+        self.pools.delete(old);
+        Ok(())
+    }
+
+    /// The keys that there are now.
+    fn _keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        self.at_home()?;
+        // Python may run while an object of it is made, so the lock is given up before.
+        let keys: Vec<Box<[u8]>> = self.index.lock().keys().cloned().collect();
+        Ok(keys.iter().map(|key| PyBytes::new(py, key)).collect())
+    }
+
+    /// Bytes of memory that compressed values may take; 0 is no limit.
+    fn _set_limit(&self, bytes: u64) -> PyResult<()> {
+        self.at_home()?;
+        self.set_limit(bytes);
+        Ok(())
+    }
+
+    fn _limit(&self) -> u64 {
+        // relaxed: an independent value.
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Moves values together. Returns the bytes that this gave back.
+    fn compact(&self, py: Python<'_>) -> PyResult<u64> {
+        self.at_home()?;
+        Ok(py.detach(|| self.pools.each().map(ValuePool::compact).sum()))
+    }
+
+    /// What there is, in bytes unless the name says otherwise.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.at_home()?;
+        let dict = PyDict::new(py);
+        let sum = |of: fn(&values::ValueStats) -> u64| -> u64 {
+            self.pools.each().map(|pool| of(&pool.stats())).sum()
+        };
+        dict.set_item("values", self.index.lock().len())?;
+        dict.set_item("value_bytes", sum(|stats| stats.value_bytes))?;
+        dict.set_item("object_bytes", sum(|stats| stats.slot_bytes))?;
+        dict.set_item("resident_bytes", sum(|stats| stats.resident_bytes))?;
+        dict.set_item("overhead_bytes", sum(|stats| stats.overhead_bytes))?;
+        dict.set_item("index_bytes", self.index.lock().bytes())?;
+        // relaxed: a total.
+        dict.set_item("evicted", self.evicted.load(Ordering::Relaxed))?;
+        dict.set_item("dictionary_bytes", self.dictionary().map_or(0, <[u8]>::len))?;
+        Ok(dict)
+    }
+
+    /// The dictionary that values share; `None` if there is none.
+    fn _dictionary<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.dictionary().map(|content| PyBytes::new(py, content))
+    }
+
+    /// Recounts the pools.
+    fn _check(&self, py: Python<'_>) -> PyResult<()> {
+        self.at_home()?;
+        py.detach(|| self.pools.each().try_for_each(ValuePool::check)).map_err(of_values)
+    }
+}
+
+impl Keyed {
+    /// Refuses a forked child: the memory is not there, and another thread of the parent may have
+    /// held a lock.
+    fn at_home(&self) -> PyResult<()> {
+        if self.home.is_here() {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "the store is of the process that forked this one, whose memory is not here: make \
+             another one, or start the process by 'spawn' or 'forkserver'",
+        ))
+    }
+
+    fn dictionary(&self) -> Option<&[u8]> {
+        self.given.as_deref().or_else(|| self.pools.dictionary())
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        // relaxed: an independent value.
+        self.limit.store(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            self.index.lock().keep_order();
+        }
+        self.pools.each().for_each(|pool| pool.set_limit(bytes));
+    }
+
+    fn read<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.at_home()?;
+        let (mut value, mut last) = (Vec::new(), None);
+        loop {
+            let Some(entry) = self.index.lock().read(key) else { return Ok(None) };
+            let mut get = |room| self.pools.get(entry, room, &mut value);
+            let read = match get(DETACHED_MIN) {
+                Ok(len) if len > DETACHED_MIN => py.detach(|| get(usize::MAX)),
+                read => read,
+            };
+            match read {
+                Ok(_) => return Ok(Some(PyBytes::new(py, &value))),
+                // Another thread has deleted or moved it since, so the key has another value.
+                Err(ValuesError::NoValue) if last != Some(entry) => last = Some(entry),
+                Err(error) => return Err(of_values(error)),
+            }
+        }
+    }
+
+    /// Lets the oldest values go.
+    fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        let gone: Vec<_> = {
+            let mut index = self.index.lock();
+            (0..EVICTED).map_while(|_| index.evict()).collect()
+        };
+        if gone.is_empty() {
+            return Err(PyMemoryError::new_err(
+                "the value does not fit in the store, and nothing else is in it: raise `limit`",
+            ));
+        }
+        // Each of them is deleted, also if the program's function fails for one before.
+        let told: Vec<_> = gone.iter().map(|(key, entry)| self.evict(py, key, *entry)).collect();
+        told.into_iter().collect()
+    }
+
+    fn evict(&self, py: Python<'_>, key: &[u8], entry: Entry) -> PyResult<()> {
+        let mut value = Vec::new();
+        let read = match &self.on_evict {
+            Some(_) => self.pools.get(entry, usize::MAX, &mut value),
+            None => Ok(0),
+        };
+        self.pools.delete(entry);
+        // relaxed: a total.
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        read.map_err(of_values)?;
+        if let Some(tell) = &self.on_evict {
+            tell.call1(py, (PyBytes::new(py, key), PyBytes::new(py, &value)))?;
+        }
+        Ok(())
+    }
+
+    /// Trains a dictionary, once there are enough values for that.
+    fn train_once(&self, py: Python<'_>) -> PyResult<()> {
+        // relaxed: a hint, and then a turn that one thread gets; it publishes nothing.
+        if self.untrained.load(Ordering::Relaxed)
+            && self.index.lock().len() >= SAMPLES
+            // relaxed: as above.
+            && self.untrained.swap(false, Ordering::Relaxed)
+        {
+            return py.detach(|| self.train()).map_err(of_values);
+        }
+        Ok(())
+    }
+
+    /// Trains a dictionary of what there is, and makes that share it.
+    fn train(&self) -> Result<(), ValuesError> {
+        let all: Vec<(Box<[u8]>, Entry)> = {
+            let index = self.index.lock();
+            index.all().map(|(key, entry)| (key.clone(), entry)).collect()
+        };
+        let (mut samples, mut lens, mut value) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, entry) in &all {
+            // What was deleted since is no sample.
+            if self.pools.get(*entry, usize::MAX, &mut value).is_ok() && !value.is_empty() {
+                let len = value.len().min(SAMPLE_BYTES);
+                samples.extend_from_slice(&value[..len]);
+                lens.push(len);
+            }
+        }
+        // relaxed: an independent value.
+        let limit = self.limit.load(Ordering::Relaxed);
+        if self.pools.train(&samples, &lens, DICTIONARY_BYTES, limit) {
+            for (key, old) in all {
+                self.share(&key, old, &mut value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a value once more, with the dictionary. If there is no room, it stays where it is.
+    fn share(&self, key: &[u8], old: Entry, value: &mut Vec<u8>) -> Result<(), ValuesError> {
+        match self.pools.get(old, usize::MAX, value) {
+            Ok(_) => {}
+            Err(ValuesError::NoValue) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let Ok(new) = self.pools.put(value) else { return Ok(()) };
+        let exchanged = self.index.lock().exchange(key, old, new);
+        self.pools.delete(if exchanged { old } else { new });
+        Ok(())
+    }
+}
+
+/// Does something with a value of so many bytes; other threads run meanwhile, if that pays.
+fn detached<T: Send>(py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
+    if len >= DETACHED_MIN { py.detach(work) } else { work() }
+}

@@ -1,0 +1,205 @@
+"""A store is a dictionary of bytes."""
+
+import json
+import os
+import random
+import threading
+import unittest
+
+import ramfold
+
+
+def value(number):
+    return json.dumps({"id": number, "name": f"customer {number * 7}", "city": "Trier",
+                       "orders": [number % 13, number % 17]}).encode()
+
+
+class Mapping(unittest.TestCase):
+    def test_it_is_a_dictionary(self):
+        for codec in [None, "lz4", "zstd:3", "lzo", "deflate"]:
+            with self.subTest(codec):
+                chance = random.Random(7)
+                store, twin = ramfold.Store(codec), {}
+                for step in range(8000):
+                    key = b"key %d" % chance.randrange(3000)
+                    act = chance.randrange(10)
+                    if act < 6:
+                        new = value(step) if act else chance.randbytes(chance.randrange(9000))
+                        store[key] = twin[key] = new
+                    elif act < 8:
+                        self.assertEqual(store.get(key), twin.get(key))
+                    else:
+                        self.assertEqual(store.pop(key, None), twin.pop(key, None))
+                self.assertEqual(dict(store.items()), twin)
+                self.assertEqual(sorted(store), sorted(twin))
+                self.assertEqual(sorted(store.values()), sorted(twin.values()))
+                self.assertEqual(len(store), len(twin))
+                self.assertEqual(store.stats()["value_bytes"], sum(map(len, twin.values())))
+                store.compact()
+                store._check()
+                self.assertTrue(store == twin)
+                store.clear()
+                self.assertEqual((len(store), store.stats()["value_bytes"]), (0, 0))
+
+    def test_values_of_every_length(self):
+        store = ramfold.Store()
+        lengths = [*range(0, 40), 4093, 4094, 4095, 4096, 4097, 8191, 1 << 20]
+        for length in lengths:
+            store[b"%d" % length] = bytes(n % 251 for n in range(length))
+        for length in lengths:
+            self.assertEqual(store[b"%d" % length], bytes(n % 251 for n in range(length)))
+        with self.assertRaisesRegex(ValueError, "at most 1048576 bytes"):
+            store[b"long"] = bytes((1 << 20) + 1)
+        self.assertNotIn(b"long", store)
+
+    def test_what_is_missing_or_no_bytes_is_refused(self):
+        store = ramfold.Store()
+        with self.assertRaises(KeyError) as missing:
+            store[b"a"]
+        self.assertEqual(missing.exception.args, (b"a",))
+        with self.assertRaises(KeyError):
+            del store[b"a"]
+        for wrong in [lambda: store["a"], lambda: store.__setitem__(b"a", "b"),
+                      lambda: ramfold.Store(dictionary=7), lambda: ramfold.Store(on_evict=7)]:
+            with self.assertRaises(TypeError):
+                wrong()
+        for wrong in [lambda: ramfold.Store("gzip"), lambda: ramfold.Store(dictionary="no"),
+                      lambda: ramfold.Store("lzo", dictionary=b"x" * 300),
+                      lambda: ramfold.Store(None, dictionary=b"x"),
+                      lambda: ramfold.Store(limit="much")]:
+            with self.assertRaises(ValueError):
+                wrong()
+
+
+class Dictionary(unittest.TestCase):
+    def test_it_is_trained_and_small_values_take_less(self):
+        plain = ramfold.Store(dictionary=None)
+        trained = ramfold.Store()
+        for number in range(5000):
+            plain[b"%d" % number] = trained[b"%d" % number] = value(number)
+        self.assertIsNone(plain.dictionary)
+        self.assertGreater(len(trained.dictionary), 100)
+        self.assertLess(trained.stats()["object_bytes"], plain.stats()["object_bytes"] * 2 // 3)
+        self.assertEqual(dict(trained.items()), dict(plain.items()))
+        trained._check()
+        # What was learnt serves another store from its first value on.
+        other = ramfold.Store(dictionary=trained.dictionary)
+        other[b"x"] = value(3)
+        self.assertEqual(other[b"x"], value(3))
+        self.assertEqual(other.dictionary, trained.dictionary)
+
+    def test_values_with_nothing_in_common_go_on_without(self):
+        store, chance = ramfold.Store(), random.Random(3)
+        twin = {b"%d" % n: chance.randbytes(5) for n in range(3000)}
+        store.update(twin)
+        self.assertEqual(dict(store.items()), twin)
+
+
+class Limit(unittest.TestCase):
+    def test_the_oldest_go_that_were_not_read(self):
+        gone = {}
+        store = ramfold.Store(None, limit="1M", on_evict=gone.__setitem__)
+        for number in range(2000):
+            store[b"%d" % number] = b"%d" % number * 500
+            store[b"0"]
+        self.assertLessEqual(store.stats()["resident_bytes"], 1 << 20)
+        self.assertEqual(store.stats()["evicted"], len(gone))
+        self.assertEqual(len(gone) + len(store), 2000)
+        self.assertIn(b"0", store)
+        self.assertIn(b"1999", store)
+        self.assertIn(b"1", gone)
+        for key, kept in [*gone.items(), *store.items()]:
+            self.assertEqual(kept, key * 500)
+        store._check()
+
+    def test_a_limit_that_is_set_later(self):
+        store = ramfold.Store(None)
+        for number in range(1000):
+            store[b"%d" % number] = bytes(2000)
+        self.assertIsNone(store.limit)
+        store.limit = 1 << 20
+        store[b"new"] = bytes(range(200)) * 10
+        self.assertEqual(store.limit, 1 << 20)
+        self.assertLess(len(store), 1000)
+        self.assertIn(b"new", store)
+
+    def test_a_function_that_fails_loses_no_value(self):
+        def fail(key, value):
+            raise OSError("no disk")
+
+        store = ramfold.Store(None, limit="1M", on_evict=fail)
+        with self.assertRaisesRegex(OSError, "no disk"):
+            for number in range(1000):
+                store[b"%d" % number] = bytes(3000)
+        store._check()
+        self.assertEqual(store.stats()["values"], len(list(store.items())))
+
+    def test_a_value_that_cannot_fit(self):
+        store = ramfold.Store(None, limit=8192)
+        with self.assertRaisesRegex(MemoryError, "raise `limit`"):
+            store[b"a"] = os.urandom(100_000)
+        store[b"b"] = b"c"
+        self.assertEqual(dict(store.items()), {b"b": b"c"})
+
+
+class Threads(unittest.TestCase):
+    def test_threads_read_write_and_evict_at_once(self):
+        for limit in [None, "2M"]:
+            store, wrong = ramfold.Store(limit=limit), []
+
+            def work(thread):
+                chance = random.Random(thread)
+                for step in range(3000):
+                    key = b"%d" % chance.randrange(800)
+                    found = store.get(key)
+                    if found is not None and not found.startswith(key + b":"):
+                        wrong.append((key, found))
+                    if step % 3 == 0:
+                        store[key] = key + b":" + value(step) * chance.randrange(1, 30)
+                    elif step % 31 == 0:
+                        store.pop(key, None)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(wrong, [])
+            store._check()
+
+
+class Typed(unittest.TestCase):
+    def test_values_of_other_types(self):
+        store = ramfold.TypedStore(ramfold.Store(), lambda v: json.dumps(v).encode(), json.loads)
+        store.update({"a": [1, 2], "b": None})
+        self.assertEqual(dict(store), {"a": [1, 2], "b": None})
+        self.assertIn("a", store)
+        del store["a"]
+        with self.assertRaises(KeyError):
+            store["a"]
+        self.assertEqual(len(store), 1)
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+class Fork(unittest.TestCase):
+    def test_a_child_is_refused_with_a_word_and_may_make_its_own(self):
+        store = ramfold.Store()
+        store[b"a"] = b"b"
+        child = os.fork()
+        if child == 0:
+            try:
+                store[b"a"]
+            except RuntimeError as error:
+                own = ramfold.Store()
+                own[b"c"] = b"d"
+                if "spawn" in str(error) and own[b"c"] == b"d":
+                    os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
+        self.assertEqual(store[b"a"], b"b")
+
+
+if __name__ == "__main__":
+    unittest.main()
