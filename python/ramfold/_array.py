@@ -17,8 +17,7 @@ __all__ = ["Limit", "array", "asarray", "empty", "fault_mode", "fromfile", "load
 #: Bytes that move between a file and an array at a time.
 _CHUNK = 1 << 20
 
-# NumPy 1 has it elsewhere.
-_byte_bounds = getattr(np.lib, "array_utils", np).byte_bounds
+_byte_bounds = np.lib.array_utils.byte_bounds
 
 _exporting = _ramfold.exporting_type(np.ndarray)
 
@@ -171,9 +170,12 @@ class ndarray(_exporting):
 
     def __reduce_ex__(self, protocol):
         # It is a plain array elsewhere. A buffer that is passed on is one of ours, and pinned.
-        function, arguments, *rest = self.view(np.ndarray).__reduce_ex__(protocol)
+        plain = self.view(np.ndarray)
+        function, arguments, *rest = plain.__reduce_ex__(protocol)
         if arguments and isinstance(arguments[0], pickle.PickleBuffer):
-            of = self if self.flags.c_contiguous else self.T
+            of = _in_order(self)
+            if not of.flags.c_contiguous:
+                return plain.__reduce_ex__(4)
             arguments = (pickle.PickleBuffer(of), *arguments[1:])
         return (function, arguments, *rest)
 
@@ -188,6 +190,15 @@ def _fold(array):
         raise ValueError("this array is not folded: it is a copy, or the result of a function. "
                          "ramfold.array(a, limit=..) makes a folded copy")
     return fold
+
+
+def _in_order(array):
+    """The array with its axes in the order of memory, whose elements are then in C order, if it has
+    no gaps."""
+    if array.flags.c_contiguous:
+        return array
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return array.transpose(axes)
 
 
 def _range(array, fold):
@@ -226,6 +237,18 @@ def _map(size, limit, codec):
     return fold or here.get().map(max(1, size), limit, codec or "lz4")
 
 
+def _sized(dtype):
+    if dtype.itemsize == 0:
+        raise ValueError(f"elements of type {dtype.str!r} have no length: say it, for example 'U16'")
+    return dtype
+
+
+def _found(source, dtype):
+    """What ``dtype`` is for the elements of ``source``: it may leave a length or a unit open."""
+    is_open = dtype.itemsize == 0 or (dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic")
+    return source.astype(dtype).dtype if is_open else dtype
+
+
 def empty(shape, dtype=float, order="C", *, limit=None, codec=None):
     """A folded array of zeros.
 
@@ -235,7 +258,7 @@ def empty(shape, dtype=float, order="C", *, limit=None, codec=None):
 
     ``codec`` compresses its pages: ``"lz4"``, ``"zstd"``, ``"zstd:3"``, ``"lzo"`` and so on.
     """
-    dtype = np.dtype(dtype)
+    dtype = _sized(np.dtype(dtype))
     if dtype.hasobject:
         raise TypeError("an array of Python objects cannot be folded: its elements are references, "
                         "which Python follows at any time. Fold the arrays that it holds")
@@ -256,8 +279,12 @@ def zeros(shape, dtype=float, order="C", *, limit=None, codec=None):
 
 def array(object, dtype=None, *, order="K", limit=None, codec=None):
     """A folded copy of ``object``. See :func:`empty` for ``limit`` and ``codec``."""
-    source = np.asanyarray(object, dtype) if not isinstance(object, np.ndarray) else object
-    dtype = source.dtype if dtype is None else np.dtype(dtype)
+    if isinstance(object, np.ndarray):
+        source = object
+        dtype = source.dtype if dtype is None else _found(source, np.dtype(dtype))
+    else:
+        source = np.asanyarray(object, dtype)
+        dtype = source.dtype
     if order not in ("K", "A", "C", "F"):
         raise ValueError(f"order is 'K', 'A', 'C' or 'F', not {order!r}")
     if order in ("K", "A"):
@@ -297,7 +324,7 @@ def load(file, *, limit=None, codec=None):
 
 def fromfile(file, dtype=float, count=-1, *, offset=0, limit=None, codec=None):
     """A folded array of the bytes of a file: ``numpy.fromfile`` for binary files."""
-    dtype = np.dtype(dtype)
+    dtype = _sized(np.dtype(dtype))
     with contextlib.ExitStack() as stack:
         if not hasattr(file, "readinto"):
             file = stack.enter_context(open(file, "rb"))

@@ -4,6 +4,7 @@ A forked child has no threads of its parent, so it gets a pager of its own with 
 """
 
 import os
+import threading
 
 from . import _ramfold
 
@@ -21,16 +22,22 @@ class _Process:
         self.folding = None
         self.plain = None
         self.frames = None
+        # Of several threads that make the first array, one opens the pager.
+        self.opening = threading.RLock()
 
     def get(self):
         if self.folding is None:
-            self.folding = _open()
+            with self.opening:
+                if self.folding is None:
+                    self.folding = _open()
         return self.folding
 
     def store_frames(self):
         """The memory that all stores share."""
         if self.frames is None:
-            self.frames = _ramfold.Frames()
+            with self.opening:
+                if self.frames is None:
+                    self.frames = _ramfold.Frames()
         return self.frames
 
     def plain_part(self, size):
@@ -38,7 +45,9 @@ class _Process:
         if size > _PLAIN_MAX:
             return None
         if self.plain is None:
-            self.plain = self.get().share(_PLAIN_ROOM, None, "lz4")
+            with self.opening:
+                if self.plain is None:
+                    self.plain = self.get().share(_PLAIN_ROOM, None, "lz4")
         try:
             return self.plain.plot(size)
         except MemoryError:

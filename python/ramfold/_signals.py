@@ -7,6 +7,7 @@ each signal that no folded page caused.
 
 import faulthandler
 import functools
+import os
 import signal
 import threading
 
@@ -16,6 +17,9 @@ _SIGNALS = (signal.SIGBUS, signal.SIGSEGV)
 
 # Two threads that change handlers would step over each other.
 _turn = threading.RLock()
+# A child has no thread that would give up the turn that another thread of its parent had.
+os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release,
+                    after_in_child=_turn.release)
 
 
 def _behind(function, concerns=lambda *arguments, **named: True):
@@ -24,16 +28,17 @@ def _behind(function, concerns=lambda *arguments, **named: True):
         if not concerns(*arguments, **named):
             return function(*arguments, **named)
         with _turn:
-            _ramfold.step_aside()
             try:
+                _ramfold.step_aside()
                 return function(*arguments, **named)
             finally:
                 _ramfold.step_back()
     return call
 
 
-def _is_ours(signum, *_, **__):
-    return signum in _SIGNALS
+def _is_ours(*arguments, **named):
+    number = arguments[0] if arguments else named.get("signalnum", named.get("signum"))
+    return number in _SIGNALS
 
 
 def wrap():

@@ -55,6 +55,10 @@ pub(crate) fn exporting_type<'py>(ndarray: &Bound<'py, PyType>) -> PyResult<Boun
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_BASETYPE) as _,
         slots: slots.as_mut_ptr(),
     };
+    let plain = py.import("numpy")?.call_method1("empty", (0,))?.get_type();
+    if !ndarray.is_subclass(&plain)? {
+        return Err(PyTypeError::new_err("only a subclass of numpy.ndarray can export folds"));
+    }
     let bases = PyTuple::new(py, [ndarray])?;
     // SAFETY: the interpreter is held. The spec is whole, its slots end with a zero, and both are
     // copied. The name is static, which older versions ask for.
@@ -97,6 +101,30 @@ unsafe extern "C" fn get(
     }
 }
 
+/// The slot that ours stands in for: that of the next type whose slot is not `get`, on the way from
+/// the array's type to its bases. Null if there is none.
+///
+/// # Safety
+///
+/// `array` is an object.
+unsafe fn inherited(array: *mut ffi::PyObject) -> *mut c_void {
+    let ours = get as ffi::getbufferproc as *mut c_void;
+    let mut is_below = true;
+    // SAFETY: the caller's contract. A type has its base in this slot, or null.
+    unsafe {
+        let mut at = ffi::Py_TYPE(array);
+        while !at.is_null() {
+            let found = ffi::PyType_GetSlot(at, ffi::Py_bf_getbuffer);
+            if found != ours && !is_below {
+                return found;
+            }
+            is_below &= found != ours;
+            at = ffi::PyType_GetSlot(at, ffi::Py_tp_base).cast();
+        }
+    }
+    ptr::null_mut()
+}
+
 /// Has `ndarray` fill the buffer.
 ///
 /// # Safety
@@ -108,11 +136,9 @@ unsafe fn fill(
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
-    let ndarray = py.import("numpy")?.getattr("ndarray")?;
-    // SAFETY: `ndarray` is a type, and the type of `array` is made from it. A slot of this number
-    // has this type.
+    // SAFETY: the type of `array` is made from that of the slot, which has the type of its number.
     unsafe {
-        let found = ffi::PyType_GetSlot(ndarray.as_ptr().cast(), ffi::Py_bf_getbuffer);
+        let found = inherited(array);
         if found.is_null() {
             return Err(PyTypeError::new_err("numpy.ndarray has no buffers"));
         }
@@ -206,6 +232,8 @@ pub(crate) fn fold_of<'py>(array: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'
 ///
 /// Python calls it, with a buffer that `get` filled.
 unsafe extern "C" fn release(_array: *mut ffi::PyObject, view: *mut ffi::Py_buffer) {
+    // SAFETY: Python holds the interpreter when it calls a slot.
+    let py = unsafe { Python::assume_attached() };
     // SAFETY: the caller's contract, and that of `internal`.
     let pin = unsafe {
         let internal = std::mem::replace(&mut (*view).internal, ptr::null_mut());
@@ -214,6 +242,11 @@ unsafe extern "C" fn release(_array: *mut ffi::PyObject, view: *mut ffi::Py_buff
         }
         Box::from_raw(internal.cast::<Pin>())
     };
-    // A forked child without the region cannot unpin it, and has nothing to unpin.
-    let _ = pin.fold.get().unpin(pin.range.clone());
+    // A panic has been told by then, and a pin that stays does no harm. A forked child without the
+    // region cannot unpin it, and has nothing to unpin.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let Pin { fold, range } = *pin;
+        // Bound, so that the last buffer gives the region back now.
+        fold.into_bound(py).get().unpin(range)
+    }));
 }

@@ -125,6 +125,19 @@ impl Index {
         }
     }
 
+    /// Puts back what `evict` took out, as the oldest. False if the key has another value by now.
+    pub(crate) fn restore(&mut self, key: Box<[u8]>, entry: Entry) -> bool {
+        if self.contains(&key) {
+            return false;
+        }
+        self.key_bytes += key.len();
+        if let Some(order) = &mut self.order {
+            order.push_front(key.clone());
+        }
+        self.entries.insert(key, entry);
+        true
+    }
+
     /// Forgets keys that are gone, once they are many.
     fn clean(&mut self) {
         let Some(order) = &mut self.order else { return };

@@ -9,6 +9,8 @@
 //! The first values have no dictionary. Once there are enough, one is trained of them, and they
 //! move to a second pool, whose values share it.
 //!
+//! A forked child has no memory of its parent's, so it drops nothing of a store but the name.
+//!
 //! Invariants
 //! - I1 an entry's number is of a value that nobody else deletes: the thread that takes it out of
 //!   the table does.
@@ -21,6 +23,7 @@ use crate::refusal::of_values;
 use host::unmodelled::RankedMutex;
 use host::{Home, Rank};
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::Arc;
@@ -37,12 +40,13 @@ const SAMPLE_BYTES: usize = 2 << 10; // 2 KiB
 const DETACHED_MIN: usize = 1024;
 /// Values of which a dictionary is trained.
 const SAMPLES: usize = 1000;
-/// Values that leave at a time when the store is full.
+/// Values that leave at a time when the store is full, and nobody is told of them.
 const EVICTED: usize = 8;
 
 /// The memory that all stores of a process share.
 #[pyclass(frozen, module = "ramfold._ramfold")]
 pub(crate) struct Frames {
+    home: Home,
     memory: Arc<Memory>,
 }
 
@@ -51,7 +55,15 @@ impl Frames {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Frames> {
         let memory = py.detach(|| values::memory(Room::default()));
-        Ok(Frames { memory: memory.map_err(of_values)? })
+        Ok(Frames { home: home()?, memory: memory.map_err(of_values)? })
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(Arc::clone(&self.memory));
+        }
     }
 }
 
@@ -59,7 +71,7 @@ impl Frames {
 #[pyclass(frozen, subclass, module = "ramfold._ramfold", name = "Store")]
 pub(crate) struct Keyed {
     home: Home,
-    pools: Pools,
+    pools: Arc<Pools>,
     index: RankedMutex<Index>,
     /// What is told of each key and value that leaves because of the limit.
     on_evict: Option<Py<PyAny>>,
@@ -88,9 +100,9 @@ impl Keyed {
             codec = Some(Dictionary::new(content.to_vec()).codec(plain).map_err(of_values)?);
         }
         let store = Keyed {
-            home: Home::new().map_err(|error| PyRuntimeError::new_err(error.to_string()))?,
+            home: home()?,
             untrained: AtomicBool::new(train && dictionary.is_none() && codec.is_some()),
-            pools: Pools::new(Arc::clone(&frames.memory), codec).map_err(of_values)?,
+            pools: Arc::new(Pools::new(Arc::clone(&frames.memory), codec).map_err(of_values)?),
             index: RankedMutex::new(Rank::Leaf, Index::new()),
             on_evict,
             limit: AtomicU64::new(0),
@@ -99,6 +111,11 @@ impl Keyed {
         };
         store.set_limit(limit);
         Ok(store)
+    }
+
+    /// A method as `on_evict` leads back to the object that has the store.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.on_evict)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -260,32 +277,36 @@ impl Keyed {
     /// Lets the oldest values go.
     fn make_room(&self, py: Python<'_>) -> PyResult<()> {
         let gone: Vec<_> = {
+            let at_a_time = if self.on_evict.is_some() { 1 } else { EVICTED };
             let mut index = self.index.lock();
-            (0..EVICTED).map_while(|_| index.evict()).collect()
+            (0..at_a_time).map_while(|_| index.evict()).collect()
         };
         if gone.is_empty() {
             return Err(PyMemoryError::new_err(
                 "the value does not fit in the store, and nothing else is in it: raise `limit`",
             ));
         }
-        // Each of them is deleted, also if the program's function fails for one before.
-        let told: Vec<_> = gone.iter().map(|(key, entry)| self.evict(py, key, *entry)).collect();
-        told.into_iter().collect()
+        gone.into_iter().try_for_each(|(key, entry)| self.evict(py, key, entry))
     }
 
-    fn evict(&self, py: Python<'_>, key: &[u8], entry: Entry) -> PyResult<()> {
-        let mut value = Vec::new();
-        let read = match &self.on_evict {
-            Some(_) => self.pools.get(entry, usize::MAX, &mut value),
-            None => Ok(0),
-        };
+    /// Deletes a value that was taken out, once the program was told. If its function fails, the
+    /// value is put back, unless the key has another one by now.
+    fn evict(&self, py: Python<'_>, key: Box<[u8]>, entry: Entry) -> PyResult<()> {
+        let told = self.tell(py, &key, entry);
+        if told.is_err() && self.index.lock().restore(key, entry) {
+            return told;
+        }
         self.pools.delete(entry);
         // relaxed: a total.
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        read.map_err(of_values)?;
-        if let Some(tell) = &self.on_evict {
-            tell.call1(py, (PyBytes::new(py, key), PyBytes::new(py, &value)))?;
-        }
+        told
+    }
+
+    fn tell(&self, py: Python<'_>, key: &[u8], entry: Entry) -> PyResult<()> {
+        let Some(tell) = &self.on_evict else { return Ok(()) };
+        let mut value = Vec::new();
+        self.pools.get(entry, usize::MAX, &mut value).map_err(of_values)?;
+        tell.call1(py, (PyBytes::new(py, key), PyBytes::new(py, &value)))?;
         Ok(())
     }
 
@@ -339,6 +360,18 @@ impl Keyed {
         self.pools.delete(if exchanged { old } else { new });
         Ok(())
     }
+}
+
+impl Drop for Keyed {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(Arc::clone(&self.pools));
+        }
+    }
+}
+
+fn home() -> PyResult<Home> {
+    Home::new().map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
 /// Does something with a value of so many bytes; other threads run meanwhile, if that pays.

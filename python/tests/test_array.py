@@ -7,7 +7,10 @@ import pickle
 import tempfile
 import threading
 import unittest
+import weakref
+from unittest import mock
 
+import child
 import numpy as np
 import ramfold
 
@@ -33,6 +36,19 @@ class Making(unittest.TestCase):
         self.assertTrue(ramfold.array(rows.T).flags.f_contiguous)
         self.assertTrue(ramfold.array(rows.T, order="C").flags.c_contiguous)
         self.assertEqual(ramfold.array(rows, np.int8).dtype, np.int8)
+
+    def test_a_type_that_leaves_something_open_is_completed(self):
+        for source, dtype in [
+            (["ab", "c"], "U"), (["ab", "c"], "S"), ([b"ab"], "V"), (["2020-01-01"], "M8"),
+            ([3, 4], ("i4", 2)),
+            (np.array(["ab", "c"]), "U"), (np.array(["ab", "c"]), "S"), (np.arange(3), "U"),
+            (np.array(["2020-01-01"], "M8[D]"), "M8"), (np.array([5], "m8[s]"), "m8"),
+        ]:
+            with self.subTest(f"{source!r} {dtype}"):
+                expected = np.array(source, dtype)
+                for array in [ramfold.array(source, dtype), ramfold.asarray(source, dtype)]:
+                    self.assertEqual(array.dtype, expected.dtype)
+                    np.testing.assert_array_equal(array, expected)
 
     def test_asarray_gives_what_is_folded_already(self):
         array = ramfold.zeros(5)
@@ -71,6 +87,9 @@ class Making(unittest.TestCase):
             (ValueError, "number of bytes", lambda: ramfold.zeros(3, limit="much")),
             (TypeError, "number of bytes", lambda: ramfold.zeros(3, limit=1.5)),
             (ValueError, "negative", lambda: ramfold.zeros(-3)),
+            (ValueError, "no length", lambda: ramfold.zeros(3, "U")),
+            (ValueError, "no length", lambda: ramfold.empty(3, "S")),
+            (ValueError, "no length", lambda: ramfold.fromfile(os.devnull, "V")),
             (ValueError, "order", lambda: ramfold.zeros(3, order="X")),
             (ValueError, "gzip", lambda: ramfold.zeros(3, codec="gzip")),
             (ValueError, "codec to Limit",
@@ -177,11 +196,33 @@ class Pins(unittest.TestCase):
         self.assertEqual(array.page_out(), 0)
 
 
+    @unittest.skipIf(ramfold.fault_mode() == "thread", "needs pages that are pinned for buffers")
+    def test_the_last_buffer_gives_the_memory_back(self):
+        buffer = memoryview(ramfold.array(np.arange(MIB // 2), limit="1M"))
+        fold = weakref.ref(ramfold._ramfold.fold_of(buffer.obj))
+        buffer.release()
+        del buffer
+        gc.collect()
+        self.assertIsNone(fold())
+
+    def test_buffers_do_not_depend_on_names_of_numpy(self):
+        array = ramfold.array(np.arange(9))
+        for other in [ramfold.ndarray, int, None]:
+            with mock.patch.object(np, "ndarray", other):
+                self.assertEqual(bytes(array), np.arange(9).tobytes())
+        with self.assertRaisesRegex(TypeError, "numpy.ndarray"):
+            ramfold._ramfold.exporting_type(int)
+
+
 class Pickles(unittest.TestCase):
     def test_what_comes_back_is_plain(self):
         rows = np.arange(12).reshape(3, 4)
-        for source in [rows, rows.T, rows[::2]]:
-            array = ramfold.array(source)
+        box = np.arange(24).reshape(2, 3, 4)
+        axes = [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1)]
+        views = [lambda a, to=to: a.transpose(to) for to in axes]
+        for source, view in [*((of, lambda a: a) for of in [rows, rows.T]), (rows, lambda a: a[::2]),
+                             (rows, lambda a: a[::-1]), *((box, view) for view in views)]:
+            array, source = view(ramfold.array(source)), view(source)
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
                 back = pickle.loads(pickle.dumps(array, protocol))
                 self.assertIs(type(back), np.ndarray)
@@ -224,6 +265,22 @@ class Files(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
+    def test_threads_that_make_the_first_array_share_a_pager(self):
+        status, text = child.run("""
+    import threading, ramfold
+    from ramfold import _process
+    made, real, barrier = [], _process._open, threading.Barrier(8)
+    _process._open = lambda: (made.append(1), real())[1]
+    def work():
+        barrier.wait()
+        ramfold.zeros(1 << 20, limit="1M")
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    print(len(made))
+""")
+        self.assertEqual((status, text), (0, "1\n"))
+
     def test_threads_use_an_array_while_it_is_paged_out(self):
         array = ramfold.zeros((8, MIB // 8), np.int64, limit="2M")
         over = threading.Event()

@@ -78,6 +78,22 @@ class Fork(unittest.TestCase):
 """)
         self.assertEqual((status, text), (0, f"{[0] * 20} True\n"))
 
+    def test_a_limit_of_the_parent_is_refused(self):
+        status, text = child.run(BEFORE + """
+    limit = ramfold.Limit("1M")
+    its = ramfold.array(expected, limit=limit)
+    def work():
+        try:
+            ramfold.zeros(1000, limit=limit)
+        except RuntimeError as error:
+            assert "fork" in str(error), error
+            assert not ramfold.zeros(1000, limit=ramfold.Limit("1M")).any()
+            return
+        raise SystemError("it was made")
+    print(fork(work), same(its))
+""")
+        self.assertEqual((status, text), (0, "0 True\n"))
+
     def test_forks_in_the_middle_of_everything(self):
         status, text = child.run(BEFORE + """
     over = threading.Event()

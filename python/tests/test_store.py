@@ -1,11 +1,14 @@
 """A store is a dictionary of bytes."""
 
+import gc
 import json
 import os
 import random
 import threading
 import unittest
+import weakref
 
+import child
 import ramfold
 
 
@@ -127,12 +130,48 @@ class Limit(unittest.TestCase):
         def fail(key, value):
             raise OSError("no disk")
 
+        store, put = ramfold.Store(None, limit="1M", on_evict=fail), 0
+        with self.assertRaisesRegex(OSError, "no disk"):
+            for number in range(1000):
+                store[b"%d" % number] = b"%d" % number * 800
+                put += 1
+        with self.assertRaisesRegex(OSError, "no disk"):
+            store[b"more"] = bytes(3000)
+        store._check()
+        self.assertEqual(dict(store.items()), {b"%d" % n: b"%d" % n * 800 for n in range(put)})
+        self.assertEqual(store.stats()["evicted"], 0)
+
+    def test_a_function_that_fails_and_gives_the_key_another_value(self):
+        def fail(key, value):
+            store.limit = None
+            store[key] = b"another"
+            raise OSError("no disk")
+
         store = ramfold.Store(None, limit="1M", on_evict=fail)
         with self.assertRaisesRegex(OSError, "no disk"):
             for number in range(1000):
                 store[b"%d" % number] = bytes(3000)
+        self.assertEqual(store[b"0"], b"another")
         store._check()
-        self.assertEqual(store.stats()["values"], len(list(store.items())))
+
+    def test_no_more_goes_than_has_to(self):
+        gone = []
+        store = ramfold.Store(None, limit="8M", on_evict=lambda key, _: gone.append(key))
+        for number in range(9):
+            store[b"%d" % number] = os.urandom(1_000_000)
+        self.assertEqual((gone, len(store)), ([b"0"], 8))
+
+    def test_a_store_that_tells_its_owner_goes_with_it(self):
+        class Owner:
+            def __init__(self):
+                self.store = ramfold.Store(limit="1M", on_evict=self.told)
+
+            def told(self, key, value):
+                pass
+
+        owner = weakref.ref(Owner())
+        gc.collect()
+        self.assertIsNone(owner())
 
     def test_a_value_that_cannot_fit(self):
         store = ramfold.Store(None, limit=8192)
@@ -182,6 +221,21 @@ class Typed(unittest.TestCase):
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
 class Fork(unittest.TestCase):
+    def test_a_child_may_drop_it_and_end_with_it(self):
+        for end in ["del store; gc.collect(); os._exit(7)", "sys.exit(7)"]:
+            for trained in ["None", "'train'"]:
+                status, text = child.run(f"""
+    import gc, os, sys, ramfold
+    store = ramfold.Store(dictionary={trained})
+    for number in range(3000): store[b"%d" % number] = b"value %d" % number * 20
+    if (pid := os.fork()) == 0:
+        {end}
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    store._check()
+    print(store[b"7"] == b"value 7" * 20)
+""")
+                self.assertEqual((status, text), (0, "7\nTrue\n"), end)
+
     def test_a_child_is_refused_with_a_word_and_may_make_its_own(self):
         store = ramfold.Store()
         store[b"a"] = b"b"

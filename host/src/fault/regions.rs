@@ -316,21 +316,23 @@ impl<const N: usize> Regions<N> {
 
     /// Whether `address` is in a region, or in one that was dropped.
     pub fn covers(&self, address: usize) -> bool {
-        // Acquire pairs with the Release in `enter`, so that the slots below are found filled.
-        let high = self.high.load(Ordering::Acquire);
-        self.slots[..high].iter().any(|slot| slot.covers(address))
+        self.used().any(|slot| slot.covers(address))
     }
 
     /// Whether `address` is in a region that only the parent of this process has.
     pub fn is_parents(&self, address: usize) -> bool {
-        self.slots.iter().any(|slot| slot.is_parents() && slot.covers(address))
+        self.used().any(|slot| slot.is_parents() && slot.covers(address))
+    }
+
+    /// The slots that were ever used. A fault walks over them, and so it does not over the others.
+    fn used(&self) -> std::slice::Iter<'_, Slot> {
+        // Acquire pairs with the Release in `enter`, so that the slots are found filled.
+        self.slots[..self.high.load(Ordering::Acquire)].iter()
     }
 
     /// Serves a touch of `address`.
     pub fn serve(&self, address: usize, asker: Asker) -> Touched {
-        // Acquire pairs with the Release in `enter`, so that the slots below are found filled.
-        let high = self.high.load(Ordering::Acquire);
-        let mut slots = self.slots[..high].iter().filter(|slot| slot.covers(address));
+        let mut slots = self.used().filter(|slot| slot.covers(address));
         let visited =
             |slot: &Slot| Some(slot.visit(address, asker)).filter(|&t| t != Touched::Foreign);
         slots.find_map(visited).unwrap_or(Touched::Foreign)
@@ -343,6 +345,7 @@ impl<const N: usize> Regions<N> {
     /// addresses are the child's own by now, and the slot is emptied. Nothing is dropped. No other
     /// thread may enter or serve meanwhile. Returns whether there is such memory.
     pub fn abandon(&self, close: impl Fn(Range<usize>) -> bool) -> bool {
+        // A thread of the parent may have been filling one that `used` does not show yet.
         for slot in &self.slots {
             // relaxed: see `enter`.
             if !slot.outlives_fork.load(Ordering::Relaxed) {

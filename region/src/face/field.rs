@@ -72,11 +72,13 @@ impl Field {
     ///
     /// # Errors
     ///
-    /// [`RegionError::Empty`], and [`RegionError::FieldFull`].
+    /// [`RegionError::Empty`], [`RegionError::FieldFull`], and an error in a forked child, whose
+    /// parent has the field.
     pub fn plot(self: &Arc<Field>, bytes: usize) -> Result<Plot, RegionError> {
         if bytes == 0 {
             return Err(RegionError::Empty);
         }
+        self.region.expect_own()?;
         let _call = begin_call();
         let groups = self.free.lock().take(bytes.div_ceil(GROUP_BYTES));
         let groups = groups.ok_or(RegionError::FieldFull { bytes })?;

@@ -145,7 +145,12 @@ impl RawRegion {
 
     /// Whether this process made it, and did not get it by a fork.
     pub(super) fn is_own(&self) -> bool {
-        self.folded.shared.path.expect_own().is_ok()
+        self.expect_own().is_ok()
+    }
+
+    /// An error in a forked child.
+    pub(super) fn expect_own(&self) -> Result<(), RegionError> {
+        Ok(self.folded.shared.path.expect_own()?)
     }
 
     /// Takes one pin of a range out of the table, if there is one.
