@@ -72,7 +72,7 @@ class ndarray(_exporting):
     """A ``numpy.ndarray`` whose memory folds.
 
     ``zeros``, ``empty``, ``array`` and ``asarray`` make it. Views and slices of it are folded too.
-    What NumPy makes anew is not: results of functions are plain arrays, and the methods ``copy``,
+    What NumPy makes anew is not: arithmetic gives plain arrays, and functions such as ``copy``,
     ``astype`` and ``take`` give arrays of this type in plain memory.
 
     Pages are pinned while a buffer of the array is used, for example by ``file.write(a)``. Code
@@ -193,8 +193,7 @@ def _fold(array):
 
 
 def _in_order(array):
-    """The array with its axes in the order of memory, whose elements are then in C order, if it has
-    no gaps."""
+    """The array with its axes in the order of memory: in C order, if it has no gaps."""
     if array.flags.c_contiguous:
         return array
     axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
@@ -239,14 +238,14 @@ def _map(size, limit, codec):
 
 def _sized(dtype):
     if dtype.itemsize == 0:
-        raise ValueError(f"elements of type {dtype.str!r} have no length: say it, for example 'U16'")
+        raise ValueError(f"elements of type {dtype.str!r} have no length: say it, as in 'U16'")
     return dtype
 
 
 def _found(source, dtype):
     """What ``dtype`` is for the elements of ``source``: it may leave a length or a unit open."""
-    is_open = dtype.itemsize == 0 or (dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic")
-    return source.astype(dtype).dtype if is_open else dtype
+    has_no_unit = dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic"
+    return source.astype(dtype).dtype if has_no_unit or dtype.itemsize == 0 else dtype
 
 
 def empty(shape, dtype=float, order="C", *, limit=None, codec=None):

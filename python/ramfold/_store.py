@@ -21,7 +21,8 @@ class Store(_ramfold.Store, MutableMapping):
     ``limit`` is how many bytes of memory the compressed values may take, as a number or as text
     such as ``"256M"``. Keys come on top, and so does the table that finds them: ``stats()`` says
     how much. When the store is full, the value goes that came first and was not read since, and
-    ``on_evict(key, value)`` is called. A value has at most 1 MiB.
+    ``on_evict(key, value)`` is called. If that raises an exception, the value stays. A value has at
+    most 1 MiB.
 
     All methods may be called by any thread. Other threads run while values of more than a KiB are
     compressed or decompressed. An iteration is over the keys that there were when it began. A

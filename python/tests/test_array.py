@@ -220,8 +220,9 @@ class Pickles(unittest.TestCase):
         box = np.arange(24).reshape(2, 3, 4)
         axes = [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1)]
         views = [lambda a, to=to: a.transpose(to) for to in axes]
-        for source, view in [*((of, lambda a: a) for of in [rows, rows.T]), (rows, lambda a: a[::2]),
-                             (rows, lambda a: a[::-1]), *((box, view) for view in views)]:
+        parts = [lambda a: a, lambda a: a[::2], lambda a: a[::-1]]
+        for source, view in [(rows.T, parts[0]), *((rows, part) for part in parts),
+                             *((box, view) for view in views)]:
             array, source = view(ramfold.array(source)), view(source)
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
                 back = pickle.loads(pickle.dumps(array, protocol))
