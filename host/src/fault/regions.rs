@@ -292,8 +292,7 @@ impl<const N: usize> Regions<N> {
         }
         let _entering = self.entering.lock();
         // Acquire pairs with the Release in `Watch::drop`, which takes no lock, so that the slot is
-        // filled after its last region left it. A slot that seems taken for a moment longer is only
-        // passed over.
+        // filled after its last region left it. One that still seems taken is only passed over.
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
         let slot = &self.slots[index];
@@ -324,7 +323,7 @@ impl<const N: usize> Regions<N> {
         self.used().any(|slot| slot.is_parents() && slot.covers(address))
     }
 
-    /// The slots that were ever used. A fault walks over them, and so it does not over the others.
+    /// The slots that were ever used, over which a fault walks.
     fn used(&self) -> std::slice::Iter<'_, Slot> {
         // Acquire pairs with the Release in `enter`, so that the slots are found filled.
         self.slots[..self.high.load(Ordering::Acquire)].iter()
@@ -332,10 +331,9 @@ impl<const N: usize> Regions<N> {
 
     /// Serves a touch of `address`.
     pub fn serve(&self, address: usize, asker: Asker) -> Touched {
-        let mut slots = self.used().filter(|slot| slot.covers(address));
-        let visited =
-            |slot: &Slot| Some(slot.visit(address, asker)).filter(|&t| t != Touched::Foreign);
-        slots.find_map(visited).unwrap_or(Touched::Foreign)
+        let slots = self.used().filter(|slot| slot.covers(address));
+        let mut touches = slots.map(|slot| slot.visit(address, asker));
+        touches.find(|&touched| touched != Touched::Foreign).unwrap_or(Touched::Foreign)
     }
 }
 
@@ -355,8 +353,7 @@ impl<const N: usize> Regions<N> {
                 // relaxed: see `Slot::is_parents`.
                 slot.is_parents.store(closed, Ordering::Relaxed);
                 if !closed {
-                    // Release pairs with the Acquire in `enter`, so that the slot's next owner sees
-                    // it empty.
+                    // Release pairs with the Acquire in `enter`, so that the next sees it empty.
                     slot.start.store(0, Ordering::Release);
                 }
             }
