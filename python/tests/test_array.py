@@ -202,7 +202,6 @@ class Pins(unittest.TestCase):
         fold = weakref.ref(ramfold._ramfold.fold_of(buffer.obj))
         buffer.release()
         del buffer
-        gc.collect()
         self.assertIsNone(fold())
 
     def test_buffers_do_not_depend_on_names_of_numpy(self):
