@@ -91,7 +91,8 @@ fn a_fork_copies_what_is_whole() {
         }
         copied.still.end();
         pager.join().expect("it rests");
-        assert!(copied.still.is_still(Who::Pager) && !copied.still.is_still(Who::Server));
+        assert!(copied.still.is_still(Who::Pager), "the pager rests at last");
+        assert!(!copied.still.is_still(Who::Server), "the server works");
     });
 }
 

@@ -95,8 +95,9 @@ impl Still {
     /// A strand has put everything in order.
     pub fn rest(&self, who: Who) {
         let word = &self.working[who as usize];
-        // Release pairs with the AcqRel in `is_still`, so that the fork sees the strand's changes.
-        word.store(0, Ordering::Release);
+        // AcqRel, and a change rather than a store: pairs with the one in `is_still`, so that the
+        // fork sees the strand's changes.
+        word.swap(0, Ordering::AcqRel);
         if self.asked() != 0 {
             self.wake(word);
         }
