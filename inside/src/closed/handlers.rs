@@ -18,6 +18,7 @@ use super::calls::{self, Use};
 use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, set_mask};
+use super::state::{Executing, State};
 use super::{arena, filter, masks, pins, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
@@ -25,7 +26,6 @@ use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::ops::Range;
 use libc::c_long;
-use std::time::Instant;
 
 const SEGV_ACCERR: i32 = 2;
 const SYS_SECCOMP: i32 = 1;
@@ -141,7 +141,11 @@ impl Trap {
             }
             Use::Nested => {
                 self.aside(pin_nested);
-                self.make(self.arguments)
+                let answer = self.make(self.arguments);
+                if nested::executes(self.number) {
+                    self.aside(has_not_executed);
+                }
+                answer
             }
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
@@ -217,9 +221,13 @@ extern "C" fn pin_nested(trap: &mut Trap) {
             return Some(pinned);
         }
         // If the program is executed, nobody comes back to take the pins away.
-        state.executing.push((Instant::now(), pinned.0));
+        state.executing.push(Executing::new(pinned.0));
         None
     });
+}
+
+extern "C" fn has_not_executed(_: &mut Trap) {
+    state::with(State::has_not_executed);
 }
 
 extern "C" fn unpin_nested(trap: &mut Trap) {

@@ -26,7 +26,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the lock guards.
 #[derive(Default)]
@@ -39,11 +39,32 @@ pub(crate) struct State {
     pub(crate) fold: Option<Fold>,
     /// The process does something that cannot be served, so nothing folds any more.
     pub(crate) melted: bool,
-    /// Pins of programs that are being executed by children in this memory.
-    pub(super) executing: Vec<(Instant, Vec<Range<usize>>)>,
+    /// Pins of threads that execute programs.
+    pub(super) executing: Vec<Executing>,
     /// Neighbouring pages of which one is closed: each may be two mappings.
     pub(super) edges: usize,
 }
+
+/// What a thread has pinned that executes a program. It comes back only if that fails. If it was a
+/// child in this memory (`vfork`), nobody tells that it has gone.
+#[derive(Debug)]
+pub(super) struct Executing {
+    thread: u32,
+    /// The process that has the memory. A child made by `fork` has none of its parent's pins.
+    home: u32,
+    since: Instant,
+    pinned: Vec<Range<usize>>,
+}
+
+impl Executing {
+    /// Of the calling thread.
+    pub(super) fn new(pinned: Vec<Range<usize>>) -> Executing {
+        Executing { thread: thread(), home: home(), since: Instant::now(), pinned }
+    }
+}
+
+/// How long the kernel may need until it has copied the words of a program that is executed.
+const EXECUTING_MAX: Duration = Duration::from_secs(60);
 
 struct Shared(UnsafeCell<Option<Box<State>>>);
 
@@ -121,8 +142,12 @@ fn come_home() {
 /// Whether a thread is in the process that has the memory. A child made by `vfork` is not: the
 /// memory is its parent's.
 pub(super) fn is_home() -> bool {
+    home() == pid()
+}
+
+fn home() -> u32 {
     // relaxed: it changes only while there is one thread.
-    HOME.load(Ordering::Relaxed) == pid()
+    HOME.load(Ordering::Relaxed)
 }
 
 /// Does `work` under the lock. The thread is on a strand; if it is the program's, it has settled.
@@ -256,6 +281,23 @@ impl State {
         }
     }
 
+    /// Takes the pins back of the calling thread, which could not execute a program.
+    pub(super) fn has_not_executed(&mut self) {
+        let me = thread();
+        self.take_back(|it| it.thread == me);
+    }
+
+    /// Takes the pins back of threads that have executed a program by now.
+    pub(super) fn have_executed(&mut self) {
+        self.take_back(|it| it.since.elapsed() > EXECUTING_MAX);
+    }
+
+    fn take_back(&mut self, is_over: impl Fn(&Executing) -> bool) {
+        let over = self.executing.extract_if(.., |it| it.home != home() || is_over(it));
+        let ours = over.filter(|it| it.home == home());
+        ours.for_each(|it| it.pinned.iter().for_each(pins::unpin));
+    }
+
     pub(super) fn give_back(&self, word: Word) {
         if let (Place::Slot(slot), Some(fold)) = (word.place(), &self.fold) {
             fold.store.give_back(slot);
@@ -266,4 +308,32 @@ impl State {
 /// Neighbours in a group of which one is closed and the other is not.
 fn edges(closed: u64) -> usize {
     (closed ^ closed << 1).count_ones() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_of_a_program_that_is_executed_end() {
+        let mut state = State::default();
+        let now = Executing::new(Vec::new());
+        let other = Executing { thread: now.thread + 1, since: Instant::now(), ..now.copy() };
+        let old = Executing { since: Instant::now() - 2 * EXECUTING_MAX, ..other.copy() };
+        let parents = Executing { home: now.home + 1, ..other.copy() };
+        state.executing = vec![now, other, old];
+        state.has_not_executed();
+        assert_eq!(state.executing.len(), 2, "those of other threads stay");
+        state.have_executed();
+        assert_eq!(state.executing.len(), 1, "the old ones have gone");
+        state.executing.push(parents);
+        state.have_executed();
+        assert_eq!(state.executing.len(), 1, "a child has none of its parent's");
+    }
+
+    impl Executing {
+        fn copy(&self) -> Executing {
+            Executing { pinned: self.pinned.clone(), ..*self }
+        }
+    }
 }

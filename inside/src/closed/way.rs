@@ -383,6 +383,7 @@ pub(crate) fn look_again(state: &mut State) {
     let all: Vec<_> = state.spans.all().collect();
     let large = all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > FRESH_MAX);
     large.for_each(|(span, _)| look_through(state, span));
+    state.have_executed();
     if let Some(fold) = &mut state.fold {
         let groups = std::mem::take(&mut fold.shelf);
         groups.into_iter().for_each(|group| list(state, group));
