@@ -194,7 +194,7 @@ fn install(signal: Signal) -> Result<(), FaultError> {
 ///
 /// If the system refuses an action that it allowed before.
 pub fn step_aside() -> std::io::Result<()> {
-    // A fork waits until they have stepped aside.
+    // Where pages are closed, a fork waits until they have stepped aside.
     let _call = begin_call();
     let installed = FAULTS.installing.lock();
     for previous in installed.previous() {
