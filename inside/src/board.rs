@@ -29,7 +29,7 @@ use host::sync::atomic as modelled;
 
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
-pub use state::State;
+pub use state::{State, Way};
 
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;
@@ -67,6 +67,8 @@ pub struct Slot {
     pub owner: Owner,
     /// [`State`] as a number, and an error of the system above it.
     state: AtomicU64,
+    /// [`Way`] as a number.
+    way: AtomicU64,
     /// Anonymous memory, the store included.
     pub resident: AtomicU64,
     /// The most that `resident` was.
@@ -347,10 +349,23 @@ impl Slot {
         State::of(self.state.load(Ordering::Relaxed))
     }
 
+    /// Says how the process folds.
+    pub fn set_way(&self, way: Way) {
+        // relaxed: it stands alone.
+        self.way.store(way.word(), Ordering::Relaxed);
+    }
+
+    /// How the process folds.
+    pub fn way(&self) -> Way {
+        // relaxed: it stands alone.
+        Way::of(self.way.load(Ordering::Relaxed))
+    }
+
     /// Makes the slot free, once its process has ended.
     fn release(&self) {
         let words = [
             &self.state,
+            &self.way,
             &self.resident,
             &self.peak,
             &self.orig_data_size,
@@ -465,6 +480,13 @@ mod tests {
             slot.set_state(state);
             assert_eq!(slot.state(), state);
         }
+        assert_eq!(slot.way(), Way::Faults);
+        for way in [Way::Closed, Way::Faults, Way::Closed] {
+            slot.set_way(way);
+            assert_eq!(slot.way(), way);
+        }
+        slot.release();
+        assert_eq!(slot.way(), Way::Faults, "the next owner says it anew");
     }
 
     #[test]

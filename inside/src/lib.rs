@@ -61,6 +61,8 @@ pub mod model {
 use std::fmt;
 use std::io;
 
+pub use board::Way;
+
 /// Why a process cannot fold.
 #[derive(Debug)]
 pub struct CannotFold {
@@ -80,36 +82,55 @@ impl std::error::Error for CannotFold {
     }
 }
 
-/// How the memory of programs folds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// The kernel tells of faults: userfaultfd.
-    Faults,
-    /// Pages that are out are closed, and a touch is a signal. The environment asks for it.
-    Closed,
-}
-
-/// The variable of the environment, and its value, which ask for [`Way::Closed`].
-pub const WISH: (&str, &str) = ("RAMFOLD_PATH", "closed");
+/// The variable of the environment that asks for a way, by its name.
+pub const WISH: &str = "RAMFOLD_PATH";
 
 /// How this process could fold, and so its children.
+#[derive(Debug)]
+pub struct Choice {
+    /// The way.
+    pub way: Way,
+    /// Why it is not userfaultfd, if the system refuses that.
+    pub refused: Option<CannotFold>,
+}
+
+/// How this process could fold, and so its children. Userfaultfd is first, unless the environment
+/// asks for the other way.
 ///
 /// # Errors
 ///
-/// [`CannotFold`], if there is no `/proc`, or if the system refuses the way: a userfaultfd that
-/// serves system calls and tells of forks, with `UFFDIO_MOVE`; or, by wish, a filter of system
-/// calls, and writing to closed memory by `/proc/self/mem`.
+/// [`CannotFold`], if there is no `/proc`, if the environment asks for a way that there is not, or
+/// if the system refuses the ways: a userfaultfd that serves system calls and tells of forks, with
+/// `UFFDIO_MOVE`; a filter of system calls.
 #[cfg(not(loom))]
-pub fn can_fold() -> Result<Way, CannotFold> {
+pub fn can_fold() -> Result<Choice, CannotFold> {
     let refused = |what| move |source| CannotFold { what, source };
     kernel::Resident::open().map_err(refused("a file of /proc/self cannot be read"))?;
-    if std::env::var_os(WISH.0).is_some_and(|value| value == WISH.1) {
-        let refused = refused("the system refuses what folding by signals needs");
-        let unsupported = || refused(std::io::ErrorKind::Unsupported.into());
-        return may_close().then_some(Way::Closed).ok_or_else(unsupported);
+    let wish = wish().map_err(refused("RAMFOLD_PATH is neither userfaultfd nor closed"))?;
+    let mut why = None;
+    if wish != Some(Way::Closed) {
+        match kernel::Uffd::open() {
+            Ok(_) => return Ok(Choice { way: Way::Faults, refused: None }),
+            Err(error) => {
+                why = Some(refused("the system refuses a userfaultfd for system calls")(error));
+            }
+        }
     }
-    kernel::Uffd::open().map_err(refused("the system refuses a userfaultfd for system calls"))?;
-    Ok(Way::Faults)
+    if wish != Some(Way::Faults) && may_close() {
+        return Ok(Choice { way: Way::Closed, refused: why });
+    }
+    let no_signals = refused("the system refuses what folding by signals needs");
+    Err(why.unwrap_or_else(|| no_signals(io::ErrorKind::Unsupported.into())))
+}
+
+/// The way that the environment asks for.
+#[cfg(not(loom))]
+fn wish() -> io::Result<Option<Way>> {
+    let Some(wish) = std::env::var_os(WISH).filter(|wish| !wish.is_empty()) else {
+        return Ok(None);
+    };
+    let known = [Way::Faults, Way::Closed].into_iter().find(|way| wish == way.name());
+    known.map(Some).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Whether the system allows what the closed way needs.

@@ -11,13 +11,19 @@
 //!
 //! Lock: none.
 
+use crate::board::Way;
 use crate::closed;
 use crate::floor::call::call;
 use crate::floor::gate::Answer;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{gate, pristine, strand, yard};
+use crate::kernel;
 use crate::threads::{heir, pager};
 use core::arch::global_asm;
+
+/// What the environment may ask for, with the null at its end.
+const WISHES: [(&[u8], Way); 2] =
+    [(b"RAMFOLD_PATH=userfaultfd\0", Way::Faults), (b"RAMFOLD_PATH=closed\0", Way::Closed)];
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -59,7 +65,11 @@ extern "C" fn first() {
     if !pristine::keep() {
         return;
     }
-    if is_wanted_closed() && begin_closed() {
+    let way = wish().unwrap_or_else(|| match kernel::may_have_faults() {
+        true => Way::Faults,
+        false => Way::Closed,
+    });
+    if way == Way::Closed && begin_closed() {
         return;
     }
     begin(None);
@@ -72,22 +82,23 @@ extern "C" fn first() {
     }
 }
 
-/// Whether the environment asks to fold without userfaultfd.
-fn is_wanted_closed() -> bool {
-    const WANTED: &[u8] = b"RAMFOLD_PATH=closed\0";
+/// The way that the environment asks for.
+fn wish() -> Option<Way> {
     // SAFETY: the loader has bound the table; the variables end with a null.
     unsafe {
         let environ = LIBRARY[2] as *const *const *const u8;
-        let mut entries = if environ.is_null() { return false } else { *environ };
+        let mut entries = if environ.is_null() { return None } else { *environ };
         while !entries.is_null() && !(*entries).is_null() {
-            let matches = |at: usize| *(*entries).add(at) == WANTED[at];
-            if (0..WANTED.len()).all(matches) {
-                return true;
+            let is = |text: &[u8]| (0..text.len()).all(|at| *(*entries).add(at) == text[at]);
+            for (text, way) in WISHES {
+                if is(text) {
+                    return Some(way);
+                }
             }
             entries = entries.add(1);
         }
     }
-    false
+    None
 }
 
 /// Prepares to fold without userfaultfd. False if that cannot be.

@@ -167,8 +167,8 @@ fn the_store_is_clean_under_valgrind() {
     let program = everything(&["-std=c99", "-O1"], "everything-valgrind");
     let words = ["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"];
     let mut command = run("timeout");
-    // Valgrind runs one thread at a time. Without fair turns, three threads that use a pool keep the
-    // thread that frees it from its turn for minutes.
+    // Valgrind runs one thread at a time. Without fair turns, three threads that use a pool keep
+    // the thread that frees it from its turn for minutes.
     command.args(["600", "valgrind", "--quiet", "--fair-sched=yes"]).args(words);
     succeed(command.arg(program).arg("store"));
 }

@@ -1,6 +1,36 @@
-//! What a process of a run does, as a word of its slot.
+//! What a process of a run does, and how, as words of its slot.
 //!
 //! Lock: none.
+
+/// How the memory of a process folds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel tells of faults: userfaultfd.
+    Faults,
+    /// Pages that are out are closed, and a touch is a signal.
+    Closed,
+}
+
+impl Way {
+    /// The word of a slot. A slot that says nothing is of a process that has faults.
+    pub(super) fn word(self) -> u64 {
+        u64::from(self == Way::Closed)
+    }
+
+    /// What a word of a slot says.
+    pub(super) fn of(word: u64) -> Way {
+        if word == 0 { Way::Faults } else { Way::Closed }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Faults => "userfaultfd",
+            Way::Closed => "closed",
+        }
+    }
+}
 
 /// Bits of a state, below its error.
 const STATE_BITS: u32 = 8;

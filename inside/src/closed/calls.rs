@@ -4,6 +4,7 @@
 //!   Use::Memory    about mappings: done instead of the program     memory
 //!   Use::Nested    its arguments lead to more addresses            nested
 //!   Use::Mask      about signals                                   masks
+//!   Use::Descriptors   a range of descriptors: ours stays open
 //!   Use::Plain     its arguments are all the addresses it uses
 //!   Use::Unserved  the kernel would use memory later, or nobody knows: nothing folds any more
 //! ```
@@ -20,6 +21,7 @@ pub(super) enum Use {
     Memory,
     Nested,
     Mask,
+    Descriptors,
     Plain,
     Unserved,
 }
@@ -129,6 +131,9 @@ pub(super) const UNSERVED: &[c_long] = &[
     libc::SYS_process_madvise,
 ];
 
+/// About descriptors by ranges. The filter traps these by number.
+pub(super) const DESCRIPTORS: &[c_long] = &[libc::SYS_close_range];
+
 /// Calls up to here are old, and known: their structures are small.
 const OLD_MAX: c_long = libc::SYS_rseq;
 /// Later ones that are known too.
@@ -138,7 +143,6 @@ const NEWER: &[c_long] = &[
     libc::SYS_pidfd_send_signal,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_getfd,
-    libc::SYS_close_range,
     libc::SYS_clone3,
     libc::SYS_epoll_pwait2,
     libc::SYS_fchmodat2,
@@ -155,6 +159,7 @@ pub(super) fn kind(number: c_long) -> Use {
         _ if is_in(MEMORY) => Use::Memory,
         _ if is_in(NESTED) => Use::Nested,
         _ if is_in(MASKS) => Use::Mask,
+        _ if is_in(DESCRIPTORS) => Use::Descriptors,
         _ if is_in(UNSERVED) => Use::Unserved,
         0..=OLD_MAX => Use::Plain,
         _ if is_in(NEWER) => Use::Plain,
@@ -210,6 +215,7 @@ mod tests {
         assert_eq!(kind(libc::SYS_read), Use::Plain);
         assert_eq!(kind(libc::SYS_madvise), Use::Memory);
         assert_eq!(kind(libc::SYS_readv), Use::Nested);
+        assert_eq!(kind(libc::SYS_close_range), Use::Descriptors);
         assert_eq!(kind(libc::SYS_io_setup), Use::Unserved);
         assert_eq!(kind(100_000), Use::Unserved);
     }

@@ -4,6 +4,7 @@
 //!   return from a signal, vfork, new threads          passes
 //!   an address of the arena among the arguments       traps, unless it comes from the passage
 //!   the C library: mmap, brk, signals, fork, nested   trap
+//!   the C library: close and dup2 of our descriptor   are refused
 //!   anything else                                     passes
 //! ```
 //!
@@ -50,6 +51,13 @@ const FORKS: usize = 1 + 6 * 11;
 const OPTIONAL: &[(libc::c_long, u32)] =
     &[(libc::SYS_ppoll, 3), (libc::SYS_epoll_pwait, 4), (libc::SYS_epoll_pwait2, 4)];
 
+/// What a call is told that would close our descriptor: the call, the argument, the error.
+const CLOSING: &[(libc::c_long, u32, i32)] = &[
+    (libc::SYS_close, 0, libc::EBADF),
+    (libc::SYS_dup2, 1, libc::EBUSY),
+    (libc::SYS_dup3, 1, libc::EBUSY),
+];
+
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt, jf, k }
 }
@@ -75,10 +83,11 @@ fn by_number() -> impl Iterator<Item = libc::c_long> {
     [libc::SYS_brk]
         .into_iter()
         .chain(calls::NESTED.iter().chain(masks).chain(calls::UNSERVED).copied())
+        .chain(calls::DESCRIPTORS.iter().copied())
 }
 
 /// The program of the filter.
-fn program(library: &Range<usize>) -> Vec<libc::sock_filter> {
+fn program(library: &Range<usize>, descriptor: i32) -> Vec<libc::sock_filter> {
     let mut program =
         vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW, step(LOAD, 0, 0, NUMBER)];
     for &number in PASSES {
@@ -130,28 +139,31 @@ fn program(library: &Range<usize>) -> Vec<libc::sock_filter> {
         ALLOW,
     ]);
     // Memory without a file: there is no descriptor.
-    program.extend(with_argument(libc::SYS_mmap, 4, u32::MAX, true));
+    program.extend(with_argument(libc::SYS_mmap, 4, u32::MAX, [TRAP, ALLOW]));
     for &(number, argument) in OPTIONAL {
-        program.extend(with_argument(number, argument, 0, false));
+        program.extend(with_argument(number, argument, 0, [ALLOW, TRAP]));
+    }
+    for &(number, argument, error) in CLOSING {
+        let refused = step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32);
+        program.extend(with_argument(number, argument, descriptor as u32, [refused, ALLOW]));
     }
     program.push(ALLOW);
     program
 }
 
-/// Traps a call if the lower half of an argument is a value, or is not.
+/// What becomes of a call: `[if, otherwise]` the lower half of an argument is a value.
 fn with_argument(
     number: libc::c_long,
     argument: u32,
     value: u32,
-    is: bool,
+    [if_equal, otherwise]: [libc::sock_filter; 2],
 ) -> [libc::sock_filter; 5] {
-    let (then, otherwise) = if is { (0, 1) } else { (1, 0) };
     [
         step(EQUAL, 0, 4, number as u32),
         step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
-        step(EQUAL, then, otherwise, value),
-        TRAP,
-        ALLOW,
+        step(EQUAL, 0, 1, value),
+        if_equal,
+        otherwise,
     ]
 }
 
@@ -178,17 +190,18 @@ pub(super) fn is_meant(
     !from_passage && (has_address || library.contains(&instruction) && listed())
 }
 
-/// Loads the filter for all threads of this process. It cannot be taken away again.
+/// Loads the filter for all threads of this process. It cannot be taken away again. `descriptor` is
+/// ours; -1 if we have none.
 ///
 /// # Errors
 ///
 /// The system's number.
-pub(super) fn load(library: &Range<usize>) -> Result<(), i32> {
+pub(super) fn load(library: &Range<usize>, descriptor: i32) -> Result<(), i32> {
     // relaxed: there is one thread.
     LIBRARY_START.store(library.start, Ordering::Relaxed);
     // relaxed: as above.
     LIBRARY_END.store(library.end, Ordering::Relaxed);
-    let mut program = program(library);
+    let mut program = program(library, descriptor);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let given = &raw const filter as usize;
     let mode = libc::SECCOMP_SET_MODE_FILTER as usize;
@@ -204,6 +217,7 @@ pub(super) fn load(library: &Range<usize>) -> Result<(), i32> {
 mod tests {
     use super::*;
 
+    const OURS: i32 = 1024;
     const LIBRARY: Range<usize> = 0x7f12_3450_0000..0x7f12_3468_0000;
 
     /// What the filter says to a call.
@@ -217,7 +231,7 @@ mod tests {
             data[4 + 2 * at] = *argument as u32;
             data[5 + 2 * at] = (argument >> 32) as u32;
         }
-        let (program, mut at, mut word) = (program(&LIBRARY), 0, 0u32);
+        let (program, mut at, mut word) = (program(&LIBRARY, OURS), 0, 0u32);
         loop {
             let step = program[at];
             at += 1;
@@ -268,6 +282,14 @@ mod tests {
         assert_eq!(answer(libc::SYS_clone, thread, inside), libc::SECCOMP_RET_ALLOW);
         let file = [0, 1 << 20, 1, 2, 5, 0];
         assert_eq!(answer(libc::SYS_mmap, file, inside), libc::SECCOMP_RET_ALLOW);
+        let close = |number: i32| answer(libc::SYS_close, [number as usize; 6], inside);
+        assert_eq!(close(OURS), libc::SECCOMP_RET_ERRNO | libc::EBADF as u32);
+        assert_eq!(close(OURS - 1), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(
+            answer(libc::SYS_dup2, [5, OURS as usize, 0, 0, 0, 0], inside),
+            libc::SECCOMP_RET_ERRNO | libc::EBUSY as u32
+        );
+        assert_eq!(answer(libc::SYS_close, [OURS as usize; 6], 0x40_1000), libc::SECCOMP_RET_ALLOW);
         let wait = [4, 0x7fff_0000_1000, 10, 5, 0, 8];
         assert_eq!(answer(libc::SYS_epoll_pwait, wait, inside), libc::SECCOMP_RET_ALLOW);
         assert_eq!(

@@ -9,14 +9,23 @@
 //! Invariant: a group is in `queue`, in `resting`, or in neither. Lock: that of the state.
 
 use crate::board::Slot;
-use crate::places::{GROUP, PAGE, aligned, bits, page_in_group};
-use crate::ways::Store;
+use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_group};
+use crate::ways::{Store, Trials, Worth};
 use std::collections::VecDeque;
 
-/// Pages that come together: few, more from a quarter of the mappings on, a group from half on.
-const NEIGHBOURS: [usize; 3] = [4, 16, 64];
+/// Pages that open together at least, because mappings become scarce: from so many eighths of them
+/// on, and the pages.
+const SCARCE: [(usize, usize); 3] = [(4, 64), (3, 16), (2, 4)];
+/// A page that opens beside another closes again later: in per cent of a fault.
+const RESTING_PER_CENT: u32 = 15;
 /// Walks that are known at the same time.
 const WALKS: usize = 8;
+
+/// A group that is closed and in place, and the pages that closed when it began to rest.
+struct Resting {
+    group: usize,
+    pages: usize,
+}
 
 /// What a process folds with.
 pub(crate) struct Fold {
@@ -25,11 +34,19 @@ pub(crate) struct Fold {
     /// Groups that have open pages, the coldest first.
     pub(super) queue: VecDeque<usize>,
     /// Groups that are closed and in place, the coldest first.
-    pub(super) resting: VecDeque<usize>,
-    pub(super) resting_max: usize,
+    resting: VecDeque<Resting>,
+    /// Pages that closed when these groups began to rest, and the most that there may be.
+    resting_pages: usize,
+    resting_max: usize,
     /// Groups that are pinned. They are tried again after a while.
     pub(super) shelf: Vec<usize>,
     pub(super) buffer: Box<[u8]>,
+    /// How densely pages are touched that came from the store, and that rested.
+    stored_density: Density,
+    resting_density: Density,
+    stored_trials: Trials,
+    resting_trials: Trials,
+    pub(super) worth: Worth,
     /// Mappings that a process may have.
     maps_max: usize,
     /// Where the pages of late faults ended, and how many they were.
@@ -42,7 +59,7 @@ pub(crate) struct Fold {
 }
 
 impl Fold {
-    /// Resting groups are at most `resting_max`.
+    /// Pages that rest are at most `resting_max`, and those of one group more.
     pub(crate) fn new(store: Store, slot: &'static Slot, resting_max: usize) -> Fold {
         let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
         Fold {
@@ -50,9 +67,15 @@ impl Fold {
             slot,
             queue: VecDeque::new(),
             resting: VecDeque::new(),
+            resting_pages: 0,
             resting_max,
             shelf: Vec::new(),
             buffer: vec![0; GROUP].into_boxed_slice(),
+            stored_density: Density::default(),
+            resting_density: Density::default(),
+            stored_trials: Trials::default(),
+            resting_trials: Trials::default(),
+            worth: Worth::default(),
             maps_max: text.trim().parse().unwrap_or(65530),
             walks: [(0, 0); WALKS],
             next_walk: 0,
@@ -66,17 +89,71 @@ impl Fold {
         self.slot = slot;
     }
 
-    fn neighbours(&self, edges: usize) -> usize {
-        match edges {
-            few if few < self.maps_max / 4 => NEIGHBOURS[0],
-            more if more < self.maps_max / 2 => NEIGHBOURS[1],
-            _ => NEIGHBOURS[2],
+    /// A page of the store is touched, while `stored` pages of its group are there. The pages that
+    /// are to open.
+    pub(super) fn window_stored(&mut self, address: usize, stored: u64, edges: usize) -> u64 {
+        let group = address & !(GROUP - 1);
+        let is_watched = is_watched(group);
+        let count = match is_watched {
+            true => 1,
+            false => self.stored_density.pages_at_once(self.worth.stored_per_cent()),
+        };
+        let came = self.window(address, count, edges) & stored;
+        if is_watched {
+            self.stored_trials.touched(group, stored, page_in_group(address), came);
+        }
+        came
+    }
+
+    /// The same for a page that rests, with `resting` pages of its group.
+    pub(super) fn window_resting(&mut self, address: usize, resting: u64, edges: usize) -> u64 {
+        let group = address & !(GROUP - 1);
+        let is_watched = is_watched(group);
+        let count = match is_watched {
+            true => 1,
+            false => self.resting_density.pages_at_once(RESTING_PER_CENT),
+        };
+        let came = self.window(address, count, edges) & resting;
+        if is_watched {
+            self.resting_trials.touched(group, resting, page_in_group(address), came);
+        }
+        came
+    }
+
+    /// The group that is to rest next, if there is room for its pages among those that rest.
+    pub(super) fn next_to_rest(&mut self) -> Option<usize> {
+        if self.resting_pages < self.resting_max { self.queue.pop_front() } else { None }
+    }
+
+    /// The group that is to leave next.
+    pub(super) fn next_to_leave(&self) -> Option<usize> {
+        self.resting.front().map(|it| it.group)
+    }
+
+    /// A group begins to rest, with so many pages: it is known which of them were wanted since they
+    /// came.
+    pub(super) fn rests(&mut self, group: usize, pages: usize) {
+        self.stored_trials.end(group, &mut self.stored_density);
+        self.resting_pages += pages;
+        self.resting.push_back(Resting { group, pages });
+    }
+
+    /// The first of the groups that rest has left.
+    pub(super) fn has_left(&mut self) {
+        if let Some(Resting { group, pages }) = self.resting.pop_front() {
+            self.resting_pages -= pages;
+            self.resting_trials.end(group, &mut self.resting_density);
         }
     }
 
-    /// The pages that come with a page of the store.
-    pub(super) fn window(&mut self, address: usize, edges: usize) -> u64 {
-        let least = self.neighbours(edges);
+    fn scarce(&self, edges: usize) -> usize {
+        let row = SCARCE.iter().find(|(part, _)| edges >= self.maps_max / 8 * part);
+        row.map_or(1, |(_, pages)| *pages)
+    }
+
+    /// The pages that open with a page: `count`, or more if a thread walks.
+    fn window(&mut self, address: usize, count: usize, edges: usize) -> u64 {
+        let least = count.max(self.scarce(edges));
         let known = self.walks.iter().position(|walk| walk.0 == address);
         let window = known.map_or(least, |walk| (self.walks[walk].1 * 2).min(64));
         let page = page_in_group(address);

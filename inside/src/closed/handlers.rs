@@ -19,7 +19,7 @@ use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, set_mask};
 use super::state::{Executing, State};
-use super::{arena, filter, masks, pins, state, way};
+use super::{arena, filter, masks, pins, reach, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use core::arch::naked_asm;
@@ -147,6 +147,7 @@ impl Trap {
                 }
                 answer
             }
+            Use::Descriptors => self.close_range(),
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
         if self.number == libc::SYS_sigaltstack {
@@ -165,12 +166,26 @@ impl Trap {
         state::before_fork();
         let child = self.make(self.arguments);
         if child == 0 {
-            state::in_child();
+            let flags = if self.number == libc::SYS_clone { self.arguments[0] } else { 0 };
+            state::in_child(flags & libc::CLONE_FILES as usize != 0);
         } else {
             state::after_fork();
         }
         set_mask(mask);
         child
+    }
+
+    /// Closes descriptors of a range, but not ours.
+    fn close_range(&self) -> isize {
+        let [first, last, flags, ..] = self.arguments.map(|it| it as u32 as usize);
+        let ours = reach::number() as usize;
+        if !(first..=last).contains(&ours) {
+            return self.make(self.arguments);
+        }
+        let parts = [(first < ours, first, ours - 1), (ours < last, ours + 1, last)];
+        let parts = parts.iter().filter(|part| part.0);
+        let answers = parts.map(|part| self.make([part.1, part.2, flags, 0, 0, 0]));
+        answers.min().unwrap_or(0)
     }
 
     /// Works on a block of ours.

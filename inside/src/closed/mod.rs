@@ -32,6 +32,7 @@ mod way;
 pub(crate) use fold::Fold;
 #[cfg(inside_program)]
 pub(crate) use previous::OURS;
+pub(crate) use reach::number as memory_file;
 #[cfg(inside_program)]
 pub(crate) use setup::{Library, begin};
 pub(crate) use setup::{is_allowed, refusal};

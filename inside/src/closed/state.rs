@@ -15,7 +15,7 @@
 //! Lock: the turn. The store's locks are taken under it.
 
 use super::fold::Fold;
-use super::{arena, pins};
+use super::{arena, pins, reach};
 use crate::floor::call::call;
 use crate::floor::crossing;
 use crate::floor::turn::{Taken, Turn};
@@ -119,9 +119,13 @@ pub(super) fn set_child(child: fn()) {
     CHILD.store(child as usize, Ordering::Relaxed);
 }
 
-/// In a forked child, whose signals are blocked.
-pub(super) fn in_child() {
+/// In a forked child, whose signals are blocked. It may have the table of descriptors of its
+/// parent.
+pub(super) fn in_child(shares_descriptors: bool) {
     settle();
+    if !shares_descriptors {
+        reach::open();
+    }
     // relaxed: it is written before there are threads.
     let child = CHILD.load(Ordering::Relaxed);
     if child != 0 {
@@ -162,11 +166,16 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
 
 /// The same for the pager, which lets the program's threads go first.
 pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
-    // relaxed: it is advice.
-    while AWAITED.load(Ordering::Relaxed) > 0 {
+    while is_awaited() {
         std::thread::yield_now();
     }
     under(TURN.take(thread()), work)
+}
+
+/// Whether a thread of the program waits for the lock.
+pub(super) fn is_awaited() -> bool {
+    // relaxed: it is advice.
+    AWAITED.load(Ordering::Relaxed) > 0
 }
 
 fn under<R>(taken: Taken, work: impl FnOnce(&mut State) -> R) -> R {
@@ -195,6 +204,7 @@ pub(super) fn settle() {
     }
     TURN.give();
     come_home();
+    reach::forget();
     crossing::settle();
     // relaxed: as above.
     AWAITED.store(0, Ordering::Relaxed);

@@ -3,24 +3,25 @@
 //! ```text
 //!   open --rest: a group at a time--> closed, in place --store: 16 pages--> closed, in the store
 //!     ^                                  |                                     |
-//!     '-------- a touch: the group ------+----- a touch: neighbours, a walk ---'
+//!     '-------- a touch: neighbours -----+----- a touch: neighbours, a walk ---'
 //! ```
 //!
 //! Groups leave in the order in which they came. A group that rests is closed, and still in
-//! memory: a touch opens it, which is its second chance.
+//! memory: a touch opens the page, which is its second chance. How many neighbours open with it,
+//! groups that are watched teach, as with userfaultfd.
 //!
 //! A page that comes back is written through `/proc/self/mem` while it is closed, so no thread sees
 //! a part of it. Memory that the program has never touched is closed as well. So it cannot outrun
 //! the pager: who touches it, makes room first.
 //!
 //! Mappings are scarce, and each edge between open and closed pages makes one. So neighbours come
-//! together: 4 pages, more if edges become many.
+//! together if edges become many.
 //!
 //! Invariant: C1 to C3 of the state. Lock: the caller has the state.
 
 use super::arena::{advise, present, protect, release};
 use super::fold::Fold;
-use super::state::{State, groups, part};
+use super::state::{State, groups, is_awaited, part};
 use super::{pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
@@ -74,26 +75,31 @@ pub(super) fn touch(state: &mut State, address: usize) -> bool {
     match state.book.word(page).place() {
         Place::Slot(_) => {
             make_room(state, 8);
-            let edges = state.edges;
+            let (edges, stored) = (state.edges, state.book.stored(group));
             let Some(fold) = &mut state.fold else { return false };
-            let wanted = fold.window(page, edges) | bits(page_in_group(page), 1);
-            let (slot, stored) = (fold.slot, state.book.stored(group));
-            add(&slot.stored_faults, 1);
+            add(&fold.slot.stored_faults, 1);
             // It may have been opened to make room.
-            open(state, group, wanted & stored);
+            let wanted = fold.window_stored(page, stored, edges);
+            open(state, group, wanted);
             true
         }
         Place::Closed => {
             make_room(state, 8);
-            if let Some(fold) = &state.fold {
-                add(&fold.slot.staged_faults, 1);
-            }
             let closed = state.book.pages(group, |_, word| word == Word::CLOSED);
-            let fresh = i64::from((closed & !present(group)).count_ones());
-            open(state, group, closed);
+            let (edges, there) = (state.edges, present(group));
+            let mut wanted = closed;
             if let Some(fold) = &mut state.fold {
-                fold.room -= fresh;
+                if there & bits(page_in_group(page), 1) == 0 {
+                    // Fresh memory, which is mostly filled from one end to the other.
+                    wanted &= !there;
+                    fold.room -= i64::from(wanted.count_ones());
+                    add(&fold.slot.first_touches, 1);
+                } else {
+                    wanted = fold.window_resting(page, closed & there, edges);
+                    add(&fold.slot.staged_faults, 1);
+                }
             }
+            open(state, group, wanted);
             true
         }
         Place::Program | Place::Tray(..) => {
@@ -166,7 +172,6 @@ fn try_open(state: &mut State, range: &Range<usize>) -> bool {
 fn fill(state: &mut State, group: usize, pages: u64) {
     let stored = state.book.stored(group) & pages;
     let Some(fold) = &mut state.fold else { return };
-    let mut file = None;
     for (first, count) in runs(stored) {
         let place = bytes(group, (first, count));
         let buffer = &mut fold.buffer[..count * PAGE];
@@ -178,8 +183,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
                 lost("a page of its memory is damaged in the store");
             }
         }
-        let file = file.get_or_insert_with(reach::Memory::open);
-        if !file.put(place.start, buffer) {
+        if !reach::put(place.start, buffer) {
             lost("the system refuses to put its memory back");
         }
         fold.room -= count as i64;
@@ -217,20 +221,18 @@ fn make_room(state: &mut State, pages: i64) {
 /// Makes something leave.
 pub(crate) fn step(state: &mut State) -> Step {
     let Some(fold) = state.fold.as_mut().filter(|_| !state.melted) else { return Step::Nothing };
-    if fold.resting.len() < fold.resting_max
-        && let Some(group) = fold.queue.pop_front()
-    {
+    if let Some(group) = fold.next_to_rest() {
         state.book.unqueue(group);
         rest(state, group);
         return Step::Rested;
     }
-    let Some(&group) = fold.resting.front() else { return Step::Nothing };
+    let Some(group) = fold.next_to_leave() else { return Step::Nothing };
     match store_some(state, group) {
         Some(0) => Step::Nothing,
         Some(pages) => Step::Stored(pages),
         None => {
             if let Some(fold) = &mut state.fold {
-                fold.resting.pop_front();
+                fold.has_left();
             }
             state.book.unqueue(group);
             if state.folds(group) & !state.closed(group) & present(group) != 0 {
@@ -249,26 +251,40 @@ fn rest(state: &mut State, group: usize) {
         }
         return;
     }
-    close(state, group, u64::MAX);
+    let pages = close(state, group, u64::MAX);
     if let Some(fold) = &mut state.fold
         && state.book.queue(group)
     {
-        fold.resting.push_back(group);
+        fold.rests(group, pages);
     }
 }
 
-/// Closes pages of a group that is not pinned.
-fn close(state: &mut State, group: usize, wanted: u64) {
-    let open = state.folds(group) & !state.closed(group) & wanted;
-    let mut done = 0;
-    for run in runs(open) {
-        // SAFETY: a touch is served.
-        if unsafe { protect(&bytes(group, run), libc::PROT_NONE) }.is_err() {
-            break;
-        }
-        done |= bits(run.0, run.1);
+/// Closes pages of a group that is not pinned. Returns how many were open.
+fn close(state: &mut State, group: usize, wanted: u64) -> usize {
+    let folds = state.folds(group);
+    let open = folds & !state.closed(group) & wanted;
+    if open == 0 {
+        return 0;
     }
-    set_all(state, group, done, Word::CLOSED);
+    let (first, end) = (open.trailing_zeros(), u64::BITS - open.leading_zeros());
+    let all = (first as usize, (end - first) as usize);
+    // What lies between open pages is closed, or does not fold.
+    let is_one = bits(all.0, all.1) & !folds == 0;
+    let parts = if is_one { vec![all] } else { runs(open).collect() };
+    // SAFETY: a touch is served.
+    let shut = |part: &(usize, usize)| unsafe { protect(&bytes(group, *part), libc::PROT_NONE) };
+    if parts.iter().all(|part| shut(part).is_ok()) {
+        set_all(state, group, open, Word::CLOSED);
+        return open.count_ones() as usize;
+    }
+    // The system has no more mappings. A part of it may have closed.
+    for run in runs(open) {
+        // SAFETY: the program may read and write there.
+        if unsafe { protect(&bytes(group, run), READ_WRITE) }.is_err() {
+            lost("the system does not open its memory again");
+        }
+    }
+    0
 }
 
 /// Stores some pages of a group that rests. `None` if there are none, and `Some(0)` if the store is
@@ -284,6 +300,9 @@ fn store_some(state: &mut State, group: usize) -> Option<usize> {
     let mut stored = 0;
     for run in runs(some) {
         stored += store_run(state, group, run)?;
+        if stored > 0 && is_awaited() {
+            break;
+        }
     }
     if let Some(fold) = &mut state.fold {
         fold.room += stored as i64 * 2 / 3;
@@ -296,20 +315,23 @@ fn store_some(state: &mut State, group: usize) -> Option<usize> {
 /// Stores neighbouring pages. `None` if they cannot leave, which means that they are locked.
 fn store_run(state: &mut State, group: usize, run: (usize, usize)) -> Option<usize> {
     let range = bytes(group, run);
-    let fold = state.fold.as_ref()?;
-    // SAFETY: who writes waits for the lock in the handler, and then finds the page in the store.
-    if unsafe { protect(&range, libc::PROT_READ) }.is_err() {
-        return Some(0);
+    let fold = state.fold.as_mut()?;
+    let began = Instant::now();
+    let mut slots = Vec::new();
+    for page in range.clone().step_by(PAGE) {
+        // A thread that waits for the lock waits for one page.
+        if !slots.is_empty() && is_awaited() {
+            break;
+        }
+        let copy = &mut fold.buffer[..PAGE];
+        if !copy_closed(&(page..page + PAGE), copy) {
+            break;
+        }
+        let Some(slot) = fold.store.keep(copy) else { break };
+        slots.push(slot);
     }
-    let kept = |address: usize| {
-        // SAFETY: the page is readable, and nobody writes to it.
-        let page = unsafe { std::slice::from_raw_parts(address as *const u8, PAGE) };
-        fold.store.keep(page)
-    };
-    let slots: Vec<u32> = range.clone().step_by(PAGE).map_while(kept).collect();
-    // SAFETY: a touch is served.
-    if unsafe { protect(&range, libc::PROT_NONE) }.is_err() {
-        lost("the system does not close its memory again");
+    if !slots.is_empty() {
+        fold.worth.out_took(began.elapsed() / slots.len() as u32);
     }
     let gone = range.start..range.start + slots.len() * PAGE;
     // SAFETY: the pages are in the store, and closed.
@@ -323,6 +345,26 @@ fn store_run(state: &mut State, group: usize, run: (usize, usize)) -> Option<usi
         places.for_each(|(page, &slot)| book.set(page, Word::slot(slot)));
     });
     Some(slots.len())
+}
+
+/// Copies pages that are closed. False if the system refuses.
+fn copy_closed(range: &Range<usize>, buffer: &mut [u8]) -> bool {
+    if reach::get(range.start, buffer) {
+        return true;
+    }
+    // SAFETY: who writes waits for the lock in the handler, and then finds the page in the store.
+    if unsafe { protect(range, libc::PROT_READ) }.is_err() {
+        return false;
+    }
+    // SAFETY: the pages are readable, and nobody writes to them.
+    unsafe {
+        core::ptr::copy_nonoverlapping(range.start as *const u8, buffer.as_mut_ptr(), range.len());
+    }
+    // SAFETY: a touch is served.
+    if unsafe { protect(range, libc::PROT_NONE) }.is_err() {
+        lost("the system does not close its memory again");
+    }
+    true
 }
 
 /// Opens a range, and keeps it open for `work`.

@@ -13,4 +13,6 @@ mod uffd;
 pub(crate) use end::lost;
 pub(crate) use maps::folding;
 pub(crate) use resident::{Mapping, Resident};
+#[cfg(inside_program)]
+pub(crate) use uffd::is_allowed as may_have_faults;
 pub(crate) use uffd::{Event, Fault, Progress, Uffd};

@@ -233,6 +233,40 @@ fn event(&[kind, first, second, third]: &[u64; 4]) -> Option<Event> {
 const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
 
 /// Opens a descriptor by the device, whose permissions an administrator can set (Linux 6.1).
+/// Whether the system lets this process have one, asked without a C library. A lack of descriptors
+/// or memory is no refusal.
+#[cfg(inside_program)]
+pub(crate) fn is_allowed() -> bool {
+    use crate::floor::call::call;
+    let path = c"/dev/userfaultfd".as_ptr() as usize;
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+    let refusals = [libc::EPERM, libc::EACCES, libc::EINVAL, libc::ENOSYS, libc::ENOENT];
+    let is_refused = |answer: isize| refusals.iter().any(|&it| answer == -(it as isize));
+    let mut asked = [API, FEATURES, 0];
+    // SAFETY: new descriptors that do nothing to memory, and are closed again. The path and the
+    // structure live as long.
+    unsafe {
+        let close = |file: isize| call(libc::SYS_close, [file as usize, 0, 0, 0, 0, 0]);
+        let device = call(libc::SYS_open, [path, flags, 0, 0, 0, 0]);
+        let mut file = device;
+        if device >= 0 {
+            let arguments = [device as usize, IOC_NEW as usize, FLAGS as usize, 0, 0, 0];
+            file = call(libc::SYS_ioctl, arguments);
+            close(device);
+        }
+        if file < 0 {
+            file = call(libc::SYS_userfaultfd, [FLAGS as usize, 0, 0, 0, 0, 0]);
+        }
+        if file < 0 {
+            return !is_refused(file);
+        }
+        let words = asked.as_mut_ptr() as usize;
+        let answer = call(libc::SYS_ioctl, [file as usize, IOC_API as usize, words, 0, 0, 0]);
+        close(file);
+        !is_refused(answer)
+    }
+}
+
 fn open_device() -> io::Result<OwnedFd> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
     // SAFETY: the request takes flags and gives a new descriptor.

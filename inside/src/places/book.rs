@@ -66,11 +66,12 @@ impl Book {
         let chunks = start / CHUNK..end.div_ceil(CHUNK);
         let chunks = self.chunks.range(chunks.start..chunks.end.max(chunks.start));
         chunks.filter(|(_, chunk)| chunk.out > 0).flat_map(move |(number, chunk)| {
-            let pages = chunk.words.iter().enumerate();
-            let placed = pages.map(move |(page, word)| (number * CHUNK + page * PAGE, *word));
-            placed.filter(move |&(address, word)| {
-                word != Word::PROGRAM && (start..end).contains(&address)
-            })
+            let base = number * CHUNK;
+            let first = start.saturating_sub(base).div_ceil(PAGE);
+            let last = (end - base).div_ceil(PAGE).clamp(first, CHUNK_PAGES);
+            let pages = chunk.words[first..last].iter().zip(first..);
+            let placed = pages.map(move |(word, page)| (base + page * PAGE, *word));
+            placed.filter(move |&(_, word)| word != Word::PROGRAM)
         })
     }
 

@@ -11,10 +11,10 @@
 //! the heap whole. Lock: that of the state, for one step.
 
 use super::pager::{leave_descriptors, name, open_board};
-use crate::board::{Board, Slot, State, refusals};
+use crate::board::{Board, Slot, State, Way, refusals};
 use crate::closed::{self, Fold};
 use crate::kernel::{Resident, lost};
-use crate::places::{GROUP, PAGE};
+use crate::places::PAGE;
 use crate::ways::Store;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ use zram::Codec;
 /// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
 const TOUCH_SPEED: u64 = 8 << 20;
 const SLEEP_MAX: u64 = 50;
-/// Resting groups take this part of the limit, in bounds.
+/// Pages that rest take this part of the limit, in bounds.
 const RESTING_PART: u64 = 8;
-const RESTING_MIN: u64 = 8;
-const RESTING_MAX: u64 = 1 << 8; // 64 MiB
+const RESTING_MIN: u64 = 2 << 20; // 2 MiB
+const RESTING_MAX: u64 = 64 << 20; // 64 MiB
 /// How often memory is looked for that was touched without a word.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often to ask what forks share.
@@ -48,7 +48,7 @@ struct Keeper {
 
 /// The thread's work, which does not end.
 pub(crate) extern "C" fn run() {
-    leave_descriptors();
+    leave_descriptors(closed::memory_file());
     name("ramfold-pager");
     let Some(mut keeper) = closed::with(Keeper::new) else { return };
     loop {
@@ -74,6 +74,7 @@ impl Keeper {
     fn new(state: &mut closed::State) -> Option<Keeper> {
         let board = board()?;
         let slot = board.claim(u64::from(std::process::id()))?;
+        slot.set_way(Way::Closed);
         if let Some(fold) = &mut state.fold {
             fold.move_to(slot);
         }
@@ -146,9 +147,8 @@ impl Keeper {
             state.melted = true;
             return;
         };
-        let resting = quota / RESTING_PART / GROUP as u64;
-        let resting = resting.clamp(RESTING_MIN, RESTING_MAX) as usize;
-        closed::fold(state, Fold::new(store, self.slot, resting));
+        let resting = (quota / RESTING_PART).clamp(RESTING_MIN, RESTING_MAX) as usize;
+        closed::fold(state, Fold::new(store, self.slot, resting / PAGE));
     }
 
     /// Keeps the process within `quota`. Returns how long to sleep, in milliseconds.

@@ -21,3 +21,5 @@ pub(crate) use engine::{Engine, State};
 pub(crate) use out::Staged;
 pub(crate) use store::Store;
 pub(crate) use trays::Trays;
+pub(crate) use trials::Trials;
+pub(crate) use worth::Worth;

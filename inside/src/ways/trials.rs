@@ -27,7 +27,7 @@ pub(crate) struct Trials(HashMap<usize, Trial>);
 
 impl Trials {
     /// A page was touched while `stored` pages of its group were in the store, and `came` came.
-    pub(super) fn touched(&mut self, group: usize, stored: u64, page: usize, came: u64) {
+    pub(crate) fn touched(&mut self, group: usize, stored: u64, page: usize, came: u64) {
         if self.0.len() >= TRIALS_MAX {
             self.0.clear();
         }
@@ -37,7 +37,7 @@ impl Trials {
     }
 
     /// A group leaves.
-    pub(super) fn end(&mut self, group: usize, density: &mut Density) {
+    pub(crate) fn end(&mut self, group: usize, density: &mut Density) {
         if let Some(Trial { out, touched }) = self.0.remove(&group) {
             density.learn(out, touched);
         }

@@ -30,7 +30,7 @@ const OUTLIER: u32 = 4;
 
 /// Means, in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Worth {
+pub(crate) struct Worth {
     page: u32,
     out: u32,
 }
@@ -43,17 +43,17 @@ impl Default for Worth {
 
 impl Worth {
     /// A page was decoded and put in place.
-    pub(super) fn page_took(&mut self, took: Duration) {
+    pub(crate) fn page_took(&mut self, took: Duration) {
         self.page = mean(self.page, took);
     }
 
     /// A page was compressed and stored.
-    pub(super) fn out_took(&mut self, took: Duration) {
+    pub(crate) fn out_took(&mut self, took: Duration) {
         self.out = mean(self.out, took);
     }
 
     /// What a page of the store costs that comes beside another, in per cent of a fault.
-    pub(super) fn stored_per_cent(&self) -> u32 {
+    pub(crate) fn stored_per_cent(&self) -> u32 {
         let costs = u64::from(self.page) + u64::from(self.out);
         (100 * costs).div_ceil(costs + u64::from(OVERHEAD_NS)) as u32
     }

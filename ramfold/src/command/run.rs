@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use codec::{Algorithm, Codec};
 use host::limits;
-use inside::Way;
 use inside::board::Board;
+use inside::{Choice, Way};
 
 use crate::line::Failure;
 use crate::line::args;
@@ -55,14 +55,15 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let limit = limit(args)?;
     let codec = codec(args);
-    let way = inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
+    let choice =
+        inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
     let report = args.report.as_deref().map(|path| prepare_report(path, args, &codec, limit));
     let report = report.transpose()?;
     let place = Place::prepare(&args.program)?;
     let board = Board::create(place.board(), limit, &codec.to_string())
         .map_err(|error| Failure::about(place.board().display(), error))?;
     if args.explain {
-        explain(limit, &codec, &place, way);
+        explain(limit, &codec, &place, &choice);
     }
     let program = Program::start(&args.program, &place)?;
     let tree = Tree::new(program.id(), place.library(), args.quiet);
@@ -155,16 +156,19 @@ impl args::Density {
     }
 }
 
-fn explain(limit: u64, codec: &Codec, place: &Place, way: Way) {
+const CLOSED: &str = "pages that are out are closed, and touches are signals";
+
+fn explain(limit: u64, codec: &Codec, place: &Place, choice: &Choice) {
     complain(&format!(
         "the limit is {}, for the program and all processes it starts",
         human(limit)
     ));
-    complain(match way {
-        Way::Faults => "faults are served by userfaultfd, those of system calls too",
-        Way::Closed => {
-            "pages that are out are closed, and touches are signals: RAMFOLD_PATH asks for it"
+    complain(&match (choice.way, &choice.refused) {
+        (Way::Faults, _) => {
+            "faults are served by userfaultfd, those of system calls too".to_owned()
         }
+        (Way::Closed, None) => format!("{CLOSED}: {} asks for it", inside::WISH),
+        (Way::Closed, Some(why)) => format!("{CLOSED}, because {why}"),
     });
     complain(&format!("cold pages are compressed with {codec}"));
     complain(&format!("the library is {}", place.library().display()));

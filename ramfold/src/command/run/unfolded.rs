@@ -56,8 +56,7 @@ fn here(errno: Errno) -> &'static str {
     match errno {
         Errno::PERM | Errno::ACCESS => {
             "; run as root, or give the command the capability CAP_SYS_PTRACE (in a container: \
-             --cap-add SYS_PTRACE, and a filter of system calls that lets userfaultfd through); or \
-             set RAMFOLD_PATH=closed, which needs no right and serves fewer programs"
+             --cap-add SYS_PTRACE, and a filter of system calls that lets userfaultfd through)"
         }
         Errno::INVAL => "; the kernel is older than Linux 6.8, and a newer one is needed",
         Errno::NOSYS => {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   PID PROCS LIMIT RESIDENT HELD UNFOLDED FAULTS STALL  COMMAND      what is left of 80 columns
+//!   PID         WAY RESIDENT HELD UNFOLDED FAULTS STALL  STATE NAME   a process
 //! ```
 //!
 //! Invariant: a line has at most 80 columns, unless its numbers alone take more. Locks: none.
@@ -70,10 +71,11 @@ pub(super) fn one(run: &Run) -> String {
 /// The processes of a run, and notes about them.
 fn processes_of(run: &Run) -> String {
     let header = Figures::header();
-    let mut text = row("PID", "", Figures { limit: String::new(), ..header }, "STATE     NAME");
+    let mut text = member_row("PID", "WAY", header, "STATE     NAME");
     for member in &run.members {
         let last = format!("{:<9} {}", member.state, member.name);
-        text += &row(&member.pid.to_string(), "", Figures::of(&member.moment), &last);
+        let way = member.way.unwrap_or("-");
+        text += &member_row(&member.pid.to_string(), way, Figures::of(&member.moment), &last);
     }
     let reasons = run.members.iter().filter_map(reason);
     let notes: Vec<String> = left_alone(run).into_iter().chain(reasons).collect();
@@ -134,10 +136,19 @@ fn stall(nanos: u64) -> String {
 }
 
 fn row(pid: &str, processes: &str, figures: Figures, last: &str) -> String {
-    let Figures { limit, resident, held, unfolded, faults, stall } = figures;
+    let second = format!("{processes:>5} {:>5}", figures.limit);
+    line(pid, &second, figures, last)
+}
+
+/// A row of one process, which has a way where a run has processes and a limit.
+fn member_row(pid: &str, way: &str, figures: Figures, last: &str) -> String {
+    line(pid, &format!("{way:>11}"), figures, last)
+}
+
+fn line(pid: &str, second: &str, figures: Figures, last: &str) -> String {
+    let Figures { resident, held, unfolded, faults, stall, .. } = figures;
     let line = format!(
-        "{pid:>7} {processes:>5} {limit:>5} {resident:>8} {held:>5} {unfolded:>8} {faults:>8} \
-         {stall:>7}  {last}"
+        "{pid:>7} {second} {resident:>8} {held:>5} {unfolded:>8} {faults:>8} {stall:>7}  {last}"
     );
     cut(&line) + "\n"
 }
@@ -185,6 +196,7 @@ pub(super) fn example(command: &[&str]) -> Run {
         pid,
         name: "sort".into(),
         state,
+        way: why.is_none().then_some("userfaultfd"),
         why: why.map(str::to_owned),
         moment,
     };
@@ -251,6 +263,9 @@ mod tests {
             "4320   4000 stored, 300 staged, 20 first touches",
             "1 page   30000 came back",
             "12.3 s   for which threads waited for room",
+            "    PID         WAY RESIDENT",
+            "4194303 userfaultfd     250M",
+            "      7           -     250M",
             "folding   sort\n",
             "unfolded  sort\n\n! sort (process 7) does not fold: the system refuses what that",
             "\n  not permitted; it gave up",

@@ -33,6 +33,8 @@ pub(super) struct Member {
     pub(super) pid: u32,
     pub(super) name: String,
     pub(super) state: &'static str,
+    /// How it folds; `None` if it cannot.
+    pub(super) way: Option<&'static str>,
     /// Why it does not fold.
     pub(super) why: Option<String>,
     pub(super) moment: Moment,
@@ -101,7 +103,15 @@ impl Run {
                 let bytes = process::anonymous(pid);
                 Moment { resident: bytes, unfolded: bytes, outside: bytes, ..Moment::default() }
             };
-            Member { pid, name, state, why, moment: slot.map_or_else(outside, Moment::of_slot) }
+            let way = slot.filter(|_| why.is_none()).map(|slot| slot.way().name());
+            Member {
+                pid,
+                name,
+                state,
+                way,
+                why,
+                moment: slot.map_or_else(outside, Moment::of_slot),
+            }
         });
         Run {
             members: members.collect(),
@@ -134,8 +144,7 @@ impl Run {
 
 impl Member {
     fn json(&self) -> Value {
-        let mut value =
-            json!({"pid": self.pid, "name": self.name, "state": self.state, "why": self.why});
+        let mut value = json!({"pid": self.pid, "name": self.name, "state": self.state, "way": self.way, "why": self.why});
         put_figures(&mut value, &self.moment);
         // These are of a whole run.
         let fields = value
