@@ -4,7 +4,7 @@
 //!   return from a signal, vfork, new threads          passes
 //!   an address of the arena among the arguments       traps, unless it comes from the passage
 //!   the C library: mmap, brk, signals, fork, nested   trap
-//!   the C library: close and dup2 of our descriptor   are refused
+//!   the C library: close and dup2 of our descriptors  are refused
 //!   anything else                                     passes
 //! ```
 //!
@@ -14,6 +14,7 @@
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
+use super::files::FILES;
 use super::{arena, calls};
 use crate::floor::call::call;
 use crate::floor::passage::PASSAGE;
@@ -87,7 +88,7 @@ fn by_number() -> impl Iterator<Item = libc::c_long> {
 }
 
 /// The program of the filter.
-fn program(library: &Range<usize>, descriptor: i32) -> Vec<libc::sock_filter> {
+fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
     let mut program =
         vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW, step(LOAD, 0, 0, NUMBER)];
     for &number in PASSES {
@@ -145,7 +146,15 @@ fn program(library: &Range<usize>, descriptor: i32) -> Vec<libc::sock_filter> {
     }
     for &(number, argument, error) in CLOSING {
         let refused = step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32);
-        program.extend(with_argument(number, argument, descriptor as u32, [refused, ALLOW]));
+        let [first, second] = ours.map(|descriptor| descriptor as u32);
+        program.extend([
+            step(EQUAL, 0, 5, number as u32),
+            step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
+            step(EQUAL, 1, 0, first),
+            step(EQUAL, 0, 1, second),
+            refused,
+            ALLOW,
+        ]);
     }
     program.push(ALLOW);
     program
@@ -190,18 +199,18 @@ pub(super) fn is_meant(
     !from_passage && (has_address || library.contains(&instruction) && listed())
 }
 
-/// Loads the filter for all threads of this process. It cannot be taken away again. `descriptor` is
-/// ours; -1 if we have none.
+/// Loads the filter for all threads of this process. It cannot be taken away again. `ours` are
+/// descriptors of ours; -1 for one that there is not.
 ///
 /// # Errors
 ///
 /// The system's number.
-pub(super) fn load(library: &Range<usize>, descriptor: i32) -> Result<(), i32> {
+pub(super) fn load(library: &Range<usize>, ours: [i32; FILES]) -> Result<(), i32> {
     // relaxed: there is one thread.
     LIBRARY_START.store(library.start, Ordering::Relaxed);
     // relaxed: as above.
     LIBRARY_END.store(library.end, Ordering::Relaxed);
-    let mut program = program(library, descriptor);
+    let mut program = program(library, ours);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let given = &raw const filter as usize;
     let mode = libc::SECCOMP_SET_MODE_FILTER as usize;
@@ -217,7 +226,7 @@ pub(super) fn load(library: &Range<usize>, descriptor: i32) -> Result<(), i32> {
 mod tests {
     use super::*;
 
-    const OURS: i32 = 1024;
+    const OURS: [i32; FILES] = [1024, 1027];
     const LIBRARY: Range<usize> = 0x7f12_3450_0000..0x7f12_3468_0000;
 
     /// What the filter says to a call.
@@ -283,13 +292,16 @@ mod tests {
         let file = [0, 1 << 20, 1, 2, 5, 0];
         assert_eq!(answer(libc::SYS_mmap, file, inside), libc::SECCOMP_RET_ALLOW);
         let close = |number: i32| answer(libc::SYS_close, [number as usize; 6], inside);
-        assert_eq!(close(OURS), libc::SECCOMP_RET_ERRNO | libc::EBADF as u32);
-        assert_eq!(close(OURS - 1), libc::SECCOMP_RET_ALLOW);
-        assert_eq!(
-            answer(libc::SYS_dup2, [5, OURS as usize, 0, 0, 0, 0], inside),
-            libc::SECCOMP_RET_ERRNO | libc::EBUSY as u32
-        );
-        assert_eq!(answer(libc::SYS_close, [OURS as usize; 6], 0x40_1000), libc::SECCOMP_RET_ALLOW);
+        let put_over =
+            |number: i32| answer(libc::SYS_dup2, [5, number as usize, 0, 0, 0, 0], inside);
+        for ours in OURS {
+            assert_eq!(close(ours), libc::SECCOMP_RET_ERRNO | libc::EBADF as u32);
+            assert_eq!(put_over(ours), libc::SECCOMP_RET_ERRNO | libc::EBUSY as u32);
+            assert_eq!(close(ours - 1), libc::SECCOMP_RET_ALLOW);
+            assert_eq!(put_over(ours + 1), libc::SECCOMP_RET_ALLOW);
+            let elsewhere = answer(libc::SYS_close, [ours as usize; 6], 0x40_1000);
+            assert_eq!(elsewhere, libc::SECCOMP_RET_ALLOW);
+        }
         let wait = [4, 0x7fff_0000_1000, 10, 5, 0, 8];
         assert_eq!(answer(libc::SYS_epoll_pwait, wait, inside), libc::SECCOMP_RET_ALLOW);
         assert_eq!(

@@ -8,6 +8,7 @@
 //!
 //! Invariant: a group is in `queue`, in `resting`, or in neither. Lock: that of the state.
 
+use super::arena;
 use crate::board::Slot;
 use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_group};
 use crate::ways::{Store, Trials, Worth};
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 /// Pages that open together at least, because mappings become scarce: from so many eighths of them
 /// on, and the pages.
 const SCARCE: [(usize, usize); 3] = [(4, 64), (3, 16), (2, 4)];
+const TIMED_ONE_IN: u32 = 16;
 /// A page that opens beside another closes again later: in per cent of a fault.
 const RESTING_PER_CENT: u32 = 15;
 /// Walks that are known at the same time.
@@ -25,6 +27,9 @@ const WALKS: usize = 8;
 struct Resting {
     group: usize,
     pages: usize,
+    /// Of the group, which pages are in memory, as bits. Of a page that was given up since then it
+    /// is not true any more: it reads as zeros, and may be stored as such.
+    there: Option<u64>,
 }
 
 /// What a process folds with.
@@ -38,7 +43,7 @@ pub(crate) struct Fold {
     /// Pages that closed when these groups began to rest, and the most that there may be.
     resting_pages: usize,
     resting_max: usize,
-    /// Groups that are pinned. They are tried again after a while.
+    /// Groups that are pinned, or shared with other processes. They are tried again after a while.
     pub(super) shelf: Vec<usize>,
     pub(super) buffer: Box<[u8]>,
     /// How densely pages are touched that came from the store, and that rested.
@@ -47,6 +52,7 @@ pub(crate) struct Fold {
     stored_trials: Trials,
     resting_trials: Trials,
     pub(super) worth: Worth,
+    timed: u32,
     /// Mappings that a process may have.
     maps_max: usize,
     /// Where the pages of late faults ended, and how many they were.
@@ -76,6 +82,7 @@ impl Fold {
             stored_trials: Trials::default(),
             resting_trials: Trials::default(),
             worth: Worth::default(),
+            timed: 0,
             maps_max: text.trim().parse().unwrap_or(65530),
             walks: [(0, 0); WALKS],
             next_walk: 0,
@@ -125,9 +132,15 @@ impl Fold {
         if self.resting_pages < self.resting_max { self.queue.pop_front() } else { None }
     }
 
-    /// The group that is to leave next.
-    pub(super) fn next_to_leave(&self) -> Option<usize> {
-        self.resting.front().map(|it| it.group)
+    /// The group that is to leave next, and those of its pages that were in memory when it was
+    /// first asked for. None leaves while few rest: if most memory is shared with other processes
+    /// and has to stay, the few pages that could leave would do nothing but come and go.
+    pub(super) fn next_to_leave(&mut self) -> Option<(usize, u64)> {
+        if self.resting_pages < self.resting_max / 2 {
+            return None;
+        }
+        let it = self.resting.front_mut()?;
+        Some((it.group, *it.there.get_or_insert_with(|| arena::present(it.group))))
     }
 
     /// A group begins to rest, with so many pages: it is known which of them were wanted since they
@@ -135,15 +148,21 @@ impl Fold {
     pub(super) fn rests(&mut self, group: usize, pages: usize) {
         self.stored_trials.end(group, &mut self.stored_density);
         self.resting_pages += pages;
-        self.resting.push_back(Resting { group, pages });
+        self.resting.push_back(Resting { group, pages, there: None });
     }
 
     /// The first of the groups that rest has left.
     pub(super) fn has_left(&mut self) {
-        if let Some(Resting { group, pages }) = self.resting.pop_front() {
+        if let Some(Resting { group, pages, .. }) = self.resting.pop_front() {
             self.resting_pages -= pages;
             self.resting_trials.end(group, &mut self.resting_density);
         }
+    }
+
+    /// Whether the time of what is done next is to be taken: of one in 16, because it costs a call.
+    pub(super) fn is_timed(&mut self) -> bool {
+        self.timed = (self.timed + 1) % TIMED_ONE_IN;
+        self.timed == 0
     }
 
     fn scarce(&self, edges: usize) -> usize {

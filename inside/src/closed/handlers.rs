@@ -19,7 +19,7 @@ use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, set_mask};
 use super::state::{Executing, State};
-use super::{arena, filter, masks, pins, reach, state, way};
+use super::{arena, files, filter, masks, pins, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use core::arch::naked_asm;
@@ -177,15 +177,14 @@ impl Trap {
 
     /// Closes descriptors of a range, but not ours.
     fn close_range(&self) -> isize {
-        let [first, last, flags, ..] = self.arguments.map(|it| it as u32 as usize);
-        let ours = reach::number() as usize;
-        if !(first..=last).contains(&ours) {
+        let [first, last, flags, ..] = self.arguments;
+        let (first, last) = (first as u32, last as u32);
+        if last < first {
             return self.make(self.arguments);
         }
-        let parts = [(first < ours, first, ours - 1), (ours < last, ours + 1, last)];
-        let parts = parts.iter().filter(|part| part.0);
-        let answers = parts.map(|part| self.make([part.1, part.2, flags, 0, 0, 0]));
-        answers.min().unwrap_or(0)
+        let parts = files::without_ours(first, last);
+        let close = |(first, last)| self.make([first as usize, last as usize, flags, 0, 0, 0]);
+        parts.map(close).min().unwrap_or(0)
     }
 
     /// Works on a block of ours.

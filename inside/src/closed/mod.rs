@@ -7,7 +7,7 @@
 //!     way     a page closes, leaves, comes back and opens
 //!     fold    store and queues
 //!     state   what is known of the arena, under one lock
-//!     spans, pins, arena
+//!     spans, pins, reach, files, arena
 //! ```
 //!
 //! Memory that folds is placed in the *arena*, an address range of its own. A system call that has
@@ -16,6 +16,7 @@
 
 mod arena;
 mod calls;
+mod files;
 mod filter;
 mod fold;
 mod handlers;
@@ -29,10 +30,10 @@ mod setup;
 mod state;
 mod way;
 
+pub(crate) use files::without_ours;
 pub(crate) use fold::Fold;
 #[cfg(inside_program)]
 pub(crate) use previous::OURS;
-pub(crate) use reach::number as memory_file;
 #[cfg(inside_program)]
 pub(crate) use setup::{Library, begin};
 pub(crate) use setup::{is_allowed, refusal};

@@ -9,7 +9,7 @@
 //!
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
-use super::{arena, filter, handlers, pins, previous, reach, state};
+use super::{arena, files, filter, handlers, pins, previous, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
 use crate::floor::{call, passage};
@@ -76,9 +76,9 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
         return Err(libc::ENOMEM);
     }
     state::make()?;
-    reach::open();
+    files::open();
     previous::take_over(handlers::action);
-    filter::load(&text, reach::number())?;
+    filter::load(&text, files::numbers())?;
     if library.brk != 0 {
         // The library asks for more from here on.
         // SAFETY: the variable is a word of the C library, which has one thread.

@@ -15,7 +15,7 @@
 //! Lock: the turn. The store's locks are taken under it.
 
 use super::fold::Fold;
-use super::{arena, pins, reach};
+use super::{arena, files, pins};
 use crate::floor::call::call;
 use crate::floor::crossing;
 use crate::floor::turn::{Taken, Turn};
@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) melted: bool,
     /// Pins of threads that execute programs.
     pub(super) executing: Vec<Executing>,
+    /// The process has forked, or was forked: it may share pages.
+    pub(super) shares: bool,
     /// Neighbouring pages of which one is closed: each may be two mappings.
     pub(super) edges: usize,
 }
@@ -63,6 +65,8 @@ impl Executing {
     }
 }
 
+/// How long the pager steps aside for threads of the program.
+const STEP_ASIDE: Duration = Duration::from_micros(50);
 /// How long the kernel may need until it has copied the words of a program that is executed.
 const EXECUTING_MAX: Duration = Duration::from_secs(60);
 
@@ -124,7 +128,7 @@ pub(super) fn set_child(child: fn()) {
 pub(super) fn in_child(shares_descriptors: bool) {
     settle();
     if !shares_descriptors {
-        reach::open();
+        files::open();
     }
     // relaxed: it is written before there are threads.
     let child = CHILD.load(Ordering::Relaxed);
@@ -166,8 +170,9 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
 
 /// The same for the pager, which lets the program's threads go first.
 pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
+    // They make room for themselves meanwhile.
     while is_awaited() {
-        std::thread::yield_now();
+        std::thread::sleep(STEP_ASIDE);
     }
     under(TURN.take(thread()), work)
 }
@@ -204,7 +209,7 @@ pub(super) fn settle() {
     }
     TURN.give();
     come_home();
-    reach::forget();
+    files::forget();
     crossing::settle();
     // relaxed: as above.
     AWAITED.store(0, Ordering::Relaxed);
@@ -222,6 +227,10 @@ pub(super) fn before_fork() {
     TURN.take(thread());
     // relaxed: under the lock.
     FORKING.store(1, Ordering::Relaxed);
+    // SAFETY: this thread has the turn.
+    if let Some(state) = unsafe { (*STATE.0.get()).as_deref_mut() } {
+        state.shares = true;
+    }
 }
 
 /// Called after a fork, in the parent. In the child, `settle` is called.
@@ -246,10 +255,16 @@ pub(super) fn groups(range: &Range<usize>) -> impl Iterator<Item = usize> + use<
     (range.start & !(GROUP - 1)..range.end).step_by(GROUP)
 }
 
-/// The pages of a group that are in a range, as bits.
+/// The pages of a group of which a range has a part, as bits.
 pub(super) fn part(group: usize, range: &Range<usize>) -> u64 {
+    let range = outwards(range);
     let (start, end) = (range.start.max(group), range.end.min(group + GROUP));
-    if start >= end { 0 } else { bits(page_in_group(start), (end - start).div_ceil(PAGE)) }
+    if start >= end { 0 } else { bits(page_in_group(start), (end - start) / PAGE) }
+}
+
+/// The pages of an address range, rounded outwards.
+pub(super) fn outwards(range: &Range<usize>) -> Range<usize> {
+    range.start & !(PAGE - 1)..range.end.saturating_add(PAGE - 1) & !(PAGE - 1)
 }
 
 impl State {
@@ -265,9 +280,9 @@ impl State {
         folds.fold(0, |all, (piece, _)| all | part(group, &piece))
     }
 
-    /// The groups of a range that have closed pages in it.
+    /// The groups of a range that have closed pages of which it has a part.
     pub(super) fn closed_groups(&self, range: &Range<usize>) -> BTreeSet<usize> {
-        self.book.out(range).map(|(address, _)| address & !(GROUP - 1)).collect()
+        self.book.out(&outwards(range)).map(|(address, _)| address & !(GROUP - 1)).collect()
     }
 
     /// Changes words of a group, and keeps what depends on them.
@@ -339,6 +354,27 @@ mod tests {
         state.executing.push(parents);
         state.have_executed();
         assert_eq!(state.executing.len(), 1, "a child has none of its parent's");
+    }
+
+    #[test]
+    fn a_range_has_the_pages_of_its_first_and_last_byte() {
+        let mut state = State::default();
+        let group = arena::START;
+        for page in [2, 3, 63] {
+            state.book.set(group + page * PAGE, Word::CLOSED);
+        }
+        let closed_in = |start: usize, end: usize| {
+            let range = group + start..group + end;
+            let groups = state.closed_groups(&range).into_iter();
+            groups
+                .map(|group| part(group, &range) & state.closed(group))
+                .fold(0, |all, it| all | it)
+        };
+        assert_eq!(closed_in(2 * PAGE + 1, 2 * PAGE + 2), bits(2, 1), "within a page");
+        assert_eq!(closed_in(2 * PAGE + 4000, 3 * PAGE + 10), bits(2, 2), "over an edge");
+        assert_eq!(closed_in(PAGE + 1, 2 * PAGE), 0, "up to an edge");
+        assert_eq!(closed_in(63 * PAGE + 9, 64 * PAGE + 9), bits(63, 1), "over the group's end");
+        assert_eq!(closed_in(4 * PAGE, 63 * PAGE), 0, "between");
     }
 
     impl Executing {

@@ -21,19 +21,21 @@
 
 use super::arena::{advise, present, protect, release};
 use super::fold::Fold;
-use super::state::{State, groups, is_awaited, part};
+use super::state::{State, groups, is_awaited, outwards, part};
 use super::{pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
 use crate::places::Kind;
-use crate::places::{GROUP, PAGE, Place, Word, aligned, bits, page_in_group, runs};
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, aligned, bits, page_in_group, runs};
 use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-/// Pages that one step stores.
+/// Pages that one step stores at most.
 const STEP: usize = 16;
+/// What a thread that makes room for itself stores at least, so that it pays for a step only then.
+const OWN: usize = 4;
 /// Larger ranges of fresh memory are not closed, because their words would take too much.
 const FRESH_MAX: usize = 1 << 30; // 1 GiB
 /// Steps of a thread that makes room for itself, at most.
@@ -209,7 +211,7 @@ fn make_room(state: &mut State, pages: i64) {
     }
     let began = Instant::now();
     for _ in 0..STEPS_MAX {
-        if !lacks(state) || step(state) == Step::Nothing {
+        if !lacks(state) || step(state, OWN) == Step::Nothing {
             break;
         }
     }
@@ -218,16 +220,16 @@ fn make_room(state: &mut State, pages: i64) {
     }
 }
 
-/// Makes something leave.
-pub(crate) fn step(state: &mut State) -> Step {
+/// Makes something leave: `least` pages if there are, and more if no thread waits for the lock.
+fn step(state: &mut State, least: usize) -> Step {
     let Some(fold) = state.fold.as_mut().filter(|_| !state.melted) else { return Step::Nothing };
     if let Some(group) = fold.next_to_rest() {
         state.book.unqueue(group);
         rest(state, group);
         return Step::Rested;
     }
-    let Some(group) = fold.next_to_leave() else { return Step::Nothing };
-    match store_some(state, group) {
+    let Some((group, there)) = fold.next_to_leave() else { return Step::Nothing };
+    match store_some(state, group, there, least) {
         Some(0) => Step::Nothing,
         Some(pages) => Step::Stored(pages),
         None => {
@@ -243,15 +245,16 @@ pub(crate) fn step(state: &mut State) -> Step {
     }
 }
 
-/// Closes the pages of a group, if the system lets them.
+/// Closes the pages of a group that may leave: it is not pinned, and this process has them alone.
+/// Other groups are looked at again after a while.
 fn rest(state: &mut State, group: usize) {
-    if !pins::close(group) {
-        if let Some(fold) = &mut state.fold {
-            fold.shelf.push(group);
-        }
+    let own = if state.shares { reach::exclusive(group, GROUP_PAGES) } else { u64::MAX };
+    let is_shared = state.folds(group) & !state.closed(group) & own == 0;
+    if is_shared || !pins::close(group) {
+        wait(state, group);
         return;
     }
-    let pages = close(state, group, u64::MAX);
+    let pages = close(state, group, own);
     if let Some(fold) = &mut state.fold
         && state.book.queue(group)
     {
@@ -287,20 +290,31 @@ fn close(state: &mut State, group: usize, wanted: u64) -> usize {
     0
 }
 
-/// Stores some pages of a group that rests. `None` if there are none, and `Some(0)` if the store is
+/// Stores some pages of a group that rests and are `there`. `None` if there are none, and `Some(0)` if the store is
 /// full.
-fn store_some(state: &mut State, group: usize) -> Option<usize> {
-    let resting = state.book.pages(group, |_, word| word == Word::CLOSED);
-    let there = resting & present(group);
-    let first = there.trailing_zeros() as usize;
-    if first >= 64 {
+fn store_some(state: &mut State, group: usize, there: u64, least: usize) -> Option<usize> {
+    let there = there & state.book.pages(group, |_, word| word == Word::CLOSED);
+    let mut some = 0;
+    for first in (0..GROUP_PAGES).step_by(STEP) {
+        some = there & aligned(first, STEP);
+        if some != 0 && state.shares {
+            let own = reach::exclusive(group + first * PAGE, STEP) << first;
+            if some & !own != 0 {
+                wait(state, group);
+            }
+            some &= own;
+        }
+        if some != 0 {
+            break;
+        }
+    }
+    if some == 0 {
         return None;
     }
-    let some = there & aligned(first, STEP);
     let mut stored = 0;
     for run in runs(some) {
-        stored += store_run(state, group, run)?;
-        if stored > 0 && is_awaited() {
+        stored += store_run(state, group, run, least)?;
+        if stored >= least && is_awaited() {
             break;
         }
     }
@@ -312,15 +326,23 @@ fn store_some(state: &mut State, group: usize) -> Option<usize> {
     Some(stored)
 }
 
+/// Lets a group wait on the shelf: it is pinned, or another process would keep its pages in memory.
+fn wait(state: &mut State, group: usize) {
+    if let Some(fold) = &mut state.fold
+        && fold.shelf.last() != Some(&group)
+    {
+        fold.shelf.push(group);
+    }
+}
+
 /// Stores neighbouring pages. `None` if they cannot leave, which means that they are locked.
-fn store_run(state: &mut State, group: usize, run: (usize, usize)) -> Option<usize> {
+fn store_run(state: &mut State, group: usize, run: (usize, usize), least: usize) -> Option<usize> {
     let range = bytes(group, run);
     let fold = state.fold.as_mut()?;
-    let began = Instant::now();
     let mut slots = Vec::new();
+    let began = fold.is_timed().then(Instant::now);
     for page in range.clone().step_by(PAGE) {
-        // A thread that waits for the lock waits for one page.
-        if !slots.is_empty() && is_awaited() {
+        if slots.len() >= least && is_awaited() {
             break;
         }
         let copy = &mut fold.buffer[..PAGE];
@@ -330,7 +352,7 @@ fn store_run(state: &mut State, group: usize, run: (usize, usize)) -> Option<usi
         let Some(slot) = fold.store.keep(copy) else { break };
         slots.push(slot);
     }
-    if !slots.is_empty() {
+    if let Some(began) = began.filter(|_| !slots.is_empty()) {
         fold.worth.out_took(began.elapsed() / slots.len() as u32);
     }
     let gone = range.start..range.start + slots.len() * PAGE;
@@ -477,7 +499,7 @@ pub(super) fn give_up(state: &mut State, range: &Range<usize>) -> Result<(), i32
 pub(crate) fn hold(want: usize) -> usize {
     let (mut left, mut steps) = (0, 0);
     while left < want {
-        match super::state::patiently(step) {
+        match super::state::patiently(|state| step(state, 1)) {
             Step::Stored(pages) => left += pages,
             Step::Rested if steps < 1 << 16 => steps += 1,
             Step::Rested | Step::Nothing => break,
@@ -486,9 +508,9 @@ pub(crate) fn hold(want: usize) -> usize {
     left
 }
 
-/// The pages of an address range, rounded outwards.
+/// The pages of memory of a length, rounded outwards.
 pub(super) fn pages(start: usize, len: usize) -> Range<usize> {
-    start & !(PAGE - 1)..start.saturating_add(len).saturating_add(PAGE - 1) & !(PAGE - 1)
+    outwards(&(start..start.saturating_add(len)))
 }
 
 /// A call about whole ranges of the arena, from the passage.

@@ -17,9 +17,9 @@ use host::sync::atomic::{AtomicU32, Ordering};
 /// A thread may sleep until the turn is free. Numbers of threads are smaller.
 const ASLEEP: u32 = 1 << 31;
 
-/// Looks at the word before a thread sleeps: about 5 microseconds.
+/// Looks at the word before a thread sleeps: about 20 microseconds, which is what a fault takes.
 #[cfg(not(loom))]
-const SPINS: u32 = 256;
+const SPINS: u32 = 1000;
 
 const _: () = assert!(ASLEEP > 1 << 22, "threads have numbers of at most 22 bits");
 

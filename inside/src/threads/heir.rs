@@ -138,7 +138,7 @@ fn prctl(option: i32, value: usize) -> isize {
 
 /// The pager's strand.
 extern "C" fn run() {
-    pager::leave_descriptors(-1);
+    pager::leave_descriptors();
     pager::name("ramfold-pager");
     let heir = Heir::prepare();
     match (gate::ask(heir.is_some()), heir) {

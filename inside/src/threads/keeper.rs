@@ -48,7 +48,7 @@ struct Keeper {
 
 /// The thread's work, which does not end.
 pub(crate) extern "C" fn run() {
-    leave_descriptors(closed::memory_file());
+    leave_descriptors();
     name("ramfold-pager");
     let Some(mut keeper) = closed::with(Keeper::new) else { return };
     loop {

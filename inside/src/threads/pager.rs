@@ -73,7 +73,7 @@ pub(super) fn inherited() -> (*mut Engine, Option<&'static Board>, *mut Server<'
 
 /// The pager's thread.
 pub(crate) extern "C" fn run() {
-    leave_descriptors(-1);
+    leave_descriptors();
     name("ramfold-pager");
     let Some(board) = open_board() else { return };
     let board: &'static Board = Box::leak(Box::new(board));
@@ -92,15 +92,15 @@ pub(crate) extern "C" fn run() {
 }
 
 /// A table of descriptors of our own. The program's are closed in it, so that a pipe ends when the
-/// program closes its end, and the program cannot close ours. `kept` stays open; -1 for none.
-pub(super) fn leave_descriptors(kept: i32) {
+/// program closes its end, and the program cannot close ours. Files of `closed` stay.
+pub(super) fn leave_descriptors() {
     const UNSHARE: usize = 1 << 1;
-    const LAST: usize = u32::MAX as usize;
-    let kept = usize::try_from(kept).unwrap_or(LAST);
-    for (first, last) in [(0, kept.saturating_sub(1)), (kept.saturating_add(1).min(LAST), LAST)] {
-        // SAFETY: the table that is changed is this thread's own from now on, and has none open but
-        // what is kept.
-        unsafe { call::call(libc::SYS_close_range, [first, last, UNSHARE, 0, 0, 0]) };
+    for (first, last) in closed::without_ours(0, u32::MAX) {
+        // SAFETY: the table that is changed is this thread's own from now on, and what is closed in
+        // it nobody uses.
+        unsafe {
+            call::call(libc::SYS_close_range, [first as usize, last as usize, UNSHARE, 0, 0, 0])
+        };
     }
     // Nor do we share root and working directory, which `setns` of the program would mind.
     let shared = [libc::CLONE_FS as usize, 0, 0, 0, 0, 0];

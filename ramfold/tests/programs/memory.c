@@ -413,6 +413,14 @@ static void calls(void) {
     for (size_t p = 0; p < PAGES; p += 3)
         if (pread(file, back + p * PAGE, PAGE, p * PAGE) != PAGE) wrong("pread", p);
     for (size_t p = 0; p < PAGES; p += 3) check("read back", back + p * PAGE, p, 0);
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < 20000; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        size_t from = random % ((PAGES - 3) * PAGE), len = 1 + (random >> 40) % (2 * PAGE);
+        if (pwrite(file, at + from, len, 0) != (ssize_t)len) wrong("pwrite across pages", i);
+        if (pread(file, back + from, len, 0) != (ssize_t)len) wrong("pread across pages", i);
+        if (memcmp(back + from, at + from, len)) wrong("bytes across pages", i);
+    }
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) wrong("socketpair", 0);
     for (size_t p = 1; p + 1 < PAGES; p += 97) {
