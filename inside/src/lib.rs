@@ -18,6 +18,7 @@
 //!   start     where it begins: before `main`, and in forked children
 //!   threads   the pager and the server
 //!   closed    the same without userfaultfd: signals, a filter of system calls
+//!   arena     the memory that folds then, and the ways of its pages
 //!   ways      pages leave and come; what is on the way, and the store
 //!   kernel    userfaultfd, and the files of `/proc/self`
 //!   places    where each page is
@@ -36,6 +37,8 @@
     expect(dead_code, reason = "what threads of the library do is used inside programs alone")
 )]
 
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+mod arena;
 pub mod board;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod closed;
@@ -99,9 +102,9 @@ pub struct Choice {
 ///
 /// # Errors
 ///
-/// [`CannotFold`], if there is no `/proc`, if the environment asks for a way that there is not, or
-/// if the system refuses the ways: a userfaultfd that serves system calls and tells of forks, with
-/// `UFFDIO_MOVE`; a filter of system calls.
+/// [`CannotFold`], if there is no `/proc`, or if the environment asks for a way that there is not.
+/// Also if the system refuses the ways. One is a userfaultfd that serves system calls and tells of
+/// forks, with `UFFDIO_MOVE`. The other is a filter of system calls.
 #[cfg(not(loom))]
 pub fn can_fold() -> Result<Choice, CannotFold> {
     let refused = |what| move |source| CannotFold { what, source };

@@ -72,3 +72,19 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let errors = [0, 1, libc::EPERM, 255, 256, i32::MAX, -1].map(State::Unfolded);
+        for state in [State::Watching, State::Folding].into_iter().chain(errors) {
+            assert_eq!(State::of(state.word()), state);
+        }
+        for way in [Way::Faults, Way::Closed] {
+            assert_eq!(Way::of(way.word()), way);
+        }
+    }
+}

@@ -11,7 +11,7 @@
 //!
 //! Invariant: the bytes that a call may use are at most those that `used` tells. Lock: none.
 
-use super::arena;
+use crate::arena::addresses;
 use core::ops::Range;
 use libc::c_long;
 
@@ -174,7 +174,7 @@ pub(super) fn used(
     argument: usize,
 ) -> Option<Range<usize>> {
     let start = arguments[argument];
-    if !arena::contains(start) {
+    if !addresses::contains(start) {
         return None;
     }
     let row = LENGTHS.iter().find(|row| (row.0, row.1) == (number, argument));
@@ -185,7 +185,7 @@ pub(super) fn used(
     if number == libc::SYS_mincore {
         len = if argument == 2 { arguments[1] / crate::places::PAGE + 1 } else { 1 };
     }
-    let end = arena::START + arena::LEN_MAX;
+    let end = addresses::START + addresses::LEN_MAX;
     Some(start..start.saturating_add(len.max(1)).min(end))
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_a_call_uses_is_known_by_its_arguments() {
-        let at = arena::START + 4096;
+        let at = addresses::START + 4096;
         let read = [0, at, 100_000, 0, 0, 0];
         assert_eq!(used(libc::SYS_read, &read, 1), Some(at..at + 100_000));
         assert_eq!(used(libc::SYS_read, &read, 0), None);
@@ -204,7 +204,7 @@ mod tests {
         let stat = [at, at + 5, 0, 0, 0, 0];
         assert_eq!(used(libc::SYS_stat, &stat, 1), Some(at + 5..at + 5 + SMALL));
         let huge = [0, at, usize::MAX, 0, 0, 0];
-        let all = at..arena::START + arena::LEN_MAX;
+        let all = at..addresses::START + addresses::LEN_MAX;
         assert_eq!(used(libc::SYS_write, &huge, 1), Some(all));
         let message = [0, at, 10, 0, 0, 0];
         assert_eq!(used(libc::SYS_msgsnd, &message, 1), Some(at..at + 18));

@@ -14,8 +14,9 @@
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
-use super::files::FILES;
-use super::{arena, calls};
+use super::calls;
+use crate::arena::addresses;
+use crate::arena::files::FILES;
 use crate::floor::call::call;
 use crate::floor::passage::PASSAGE;
 use core::ops::Range;
@@ -102,8 +103,8 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
         // An address of the arena: what comes from the passage passes.
         program.extend([
             step(LOAD, 0, 0, ARGUMENTS + 8 * argument + UPPER),
-            step(AND, 0, 0, !((arena::LEN_MAX >> 32) as u32 - 1)),
-            step(EQUAL, 0, 8, (arena::START >> 32) as u32),
+            step(AND, 0, 0, !((addresses::LEN_MAX >> 32) as u32 - 1)),
+            step(EQUAL, 0, 8, (addresses::START >> 32) as u32),
             step(LOAD, 0, 0, INSTRUCTION + UPPER),
             step(EQUAL, 1, 0, (PASSAGE >> 32) as u32),
             TRAP,
@@ -144,20 +145,25 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
     for &(number, argument) in OPTIONAL {
         program.extend(with_argument(number, argument, 0, [ALLOW, TRAP]));
     }
-    for &(number, argument, error) in CLOSING {
-        let refused = step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32);
-        let [first, second] = ours.map(|descriptor| descriptor as u32);
-        program.extend([
-            step(EQUAL, 0, 5, number as u32),
-            step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
-            step(EQUAL, 1, 0, first),
-            step(EQUAL, 0, 1, second),
-            refused,
-            ALLOW,
-        ]);
-    }
+    program.extend(CLOSING.iter().flat_map(|closing| refusal(closing, ours)));
     program.push(ALLOW);
     program
+}
+
+/// Refuses a call if an argument is a descriptor of ours.
+fn refusal(
+    &(number, argument, error): &(libc::c_long, u32, i32),
+    ours: [i32; FILES],
+) -> [libc::sock_filter; 6] {
+    let [first, second] = ours.map(|descriptor| descriptor as u32);
+    [
+        step(EQUAL, 0, 5, number as u32),
+        step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
+        step(EQUAL, 1, 0, first),
+        step(EQUAL, 0, 1, second),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32),
+        ALLOW,
+    ]
 }
 
 /// What becomes of a call: `[if, otherwise]` the lower half of an argument is a value.
@@ -195,7 +201,7 @@ pub(super) fn is_meant(
         optional || placed || forks(number, arguments) || by_number().any(|it| it == number)
     };
     let from_passage = instruction & !0xfff == PASSAGE;
-    let has_address = arguments.iter().any(|&argument| arena::contains(argument));
+    let has_address = arguments.iter().any(|&argument| addresses::contains(argument));
     !from_passage && (has_address || library.contains(&instruction) && listed())
 }
 
@@ -258,7 +264,7 @@ mod tests {
     fn what_the_filter_traps_the_handler_knows() {
         let inside = LIBRARY.start + 0x1234;
         let places = [inside, LIBRARY.end, LIBRARY.start - 2, PASSAGE + 30, 0x40_1000];
-        let address = arena::START + 0x7_1234_5678;
+        let address = addresses::START + 0x7_1234_5678;
         let lists = [[0; 6], [0, address, 0, 0, 0, 0], [0, 0, 0, 0, 0, address]];
         let masks = [[0, 0, 0, 9, 9, 0], [0, 0, 0, 0, usize::MAX, 0]];
         for number in 0..500 {
@@ -284,10 +290,10 @@ mod tests {
         let anonymous = [0, 1 << 20, 3, 0x22, u32::MAX as usize, 0];
         assert_eq!(answer(libc::SYS_mmap, anonymous, inside), libc::SECCOMP_RET_TRAP);
         assert_eq!(answer(libc::SYS_mmap, anonymous, LIBRARY.end), libc::SECCOMP_RET_ALLOW);
-        let fork = [0x120_0011, 0, 0, arena::START, 0, arena::START];
+        let fork = [0x120_0011, 0, 0, addresses::START, 0, addresses::START];
         assert_eq!(answer(libc::SYS_clone, fork, inside), libc::SECCOMP_RET_TRAP);
         assert_eq!(answer(libc::SYS_clone, fork, 0x40_1000), libc::SECCOMP_RET_ALLOW);
-        let thread = [0x3d_0f00, arena::START, 0, 0, 0, 0];
+        let thread = [0x3d_0f00, addresses::START, 0, 0, 0, 0];
         assert_eq!(answer(libc::SYS_clone, thread, inside), libc::SECCOMP_RET_ALLOW);
         let file = [0, 1 << 20, 1, 2, 5, 0];
         assert_eq!(answer(libc::SYS_mmap, file, inside), libc::SECCOMP_RET_ALLOW);

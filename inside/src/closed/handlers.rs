@@ -18,8 +18,9 @@ use super::calls::{self, Use};
 use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, set_mask};
-use super::state::{Executing, State};
-use super::{arena, files, filter, masks, pins, state, way};
+use super::{filter, masks};
+use crate::arena::state::{Executing, State};
+use crate::arena::{addresses, files, pins, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use core::arch::naked_asm;
@@ -65,7 +66,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
         ((*info).si_code, (*info).si_addr() as usize, error)
     };
     let mut touch = Touch { address, served: false };
-    if code == SEGV_ACCERR && arena::contains(address) && error & FETCH == 0 {
+    if code == SEGV_ACCERR && addresses::contains(address) && error & FETCH == 0 {
         state::settle();
         cross(touched, &mut touch);
     }
@@ -253,9 +254,9 @@ extern "C" fn unpin_nested(trap: &mut Trap) {
 }
 
 extern "C" fn keep_stack_open(trap: &mut Trap) {
-    if let Some(stack) = super::reach::peek::<libc::stack_t>(trap.arguments[0]) {
+    if let Some(stack) = crate::arena::reach::peek::<libc::stack_t>(trap.arguments[0]) {
         let range = way::pages(stack.ss_sp as usize, stack.ss_size);
-        if arena::contains(range.start) {
+        if addresses::contains(range.start) {
             state::with(|state| way::dissolve(state, &range));
         }
     }

@@ -14,8 +14,8 @@
 //! none. The memory that the arguments lead to is pinned and open.
 
 use super::previous::{self, Action, OURS};
-use super::reach::{peek, poke};
-use super::way::ask;
+use crate::arena::reach::{peek, poke};
+use crate::arena::way::ask;
 use libc::c_long;
 
 /// Bytes of the kernel's mask.

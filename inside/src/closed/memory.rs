@@ -12,9 +12,9 @@
 //! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
 //! the state.
 
-use super::arena::{self, advise, protect};
-use super::state::{State, groups, part};
-use super::way::{ask, dissolve, fresh, give_up, held_open, open_range, pages};
+use crate::arena::addresses::{self, advise, protect};
+use crate::arena::state::{State, groups, part};
+use crate::arena::way::{ask, dissolve, fresh, give_up, held_open, open_range, pages};
 use crate::places::Kind;
 use crate::places::{MAPPING_MIN, PAGE, Place, Word};
 use core::ops::Range;
@@ -35,8 +35,8 @@ pub(super) fn serve(state: &mut State, number: c_long, arguments: &[usize; 6]) -
     let [first, second, third, fourth, fifth, _] = *arguments;
     // Registers that are no arguments of the call may have any value.
     let is_placed = matches!(number, libc::SYS_mmap | libc::SYS_brk);
-    let moves_in = fourth as i32 & libc::MREMAP_FIXED != 0 && arena::contains(fifth);
-    let is_about_arena = arena::contains(first) || number == libc::SYS_mremap && moves_in;
+    let moves_in = fourth as i32 & libc::MREMAP_FIXED != 0 && addresses::contains(fifth);
+    let is_about_arena = addresses::contains(first) || number == libc::SYS_mremap && moves_in;
     if !is_placed && !is_about_arena {
         return None;
     }
@@ -66,26 +66,26 @@ fn result(done: Result<(), i32>, value: usize) -> isize {
 
 /// The part of a range that is in the arena, as whole pages.
 fn whole(start: usize, len: usize) -> Range<usize> {
-    let (range, all) = (pages(start, len), arena::range());
+    let (range, all) = (pages(start, len), addresses::range());
     let start = range.start.clamp(all.start, all.end);
     start..range.end.clamp(start, all.end)
 }
 
 fn is_inside(range: &Range<usize>) -> bool {
-    let all = arena::range();
+    let all = addresses::range();
     all.start <= range.start && range.end <= all.end && range.start <= range.end
 }
 
 fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
     let [at, len, access, flags, ..] = *arguments;
     let (access, flags) = (access as i32, flags as i32);
-    if len == 0 || len > arena::LEN_MAX {
+    if len == 0 || len > addresses::LEN_MAX {
         return None;
     }
     let len = len.next_multiple_of(PAGE);
     let fixed = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
     if flags & fixed != 0 {
-        return arena::contains(at).then(|| map_at(state, arguments, &(at..at + len)));
+        return addresses::contains(at).then(|| map_at(state, arguments, &(at..at + len)));
     }
     let is_plain = flags & !libc::MAP_NORESERVE == ANYWHERE;
     let is_ours = matches!(access, READ_WRITE | libc::PROT_NONE);
@@ -95,7 +95,7 @@ fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
     let hint = at & !(PAGE - 1);
     let fits =
         is_inside(&(hint..hint.saturating_add(len))) && state.spans.is_free(&(hint..hint + len));
-    let within = arena::brk_range().end..arena::range().end;
+    let within = addresses::brk_range().end..addresses::range().end;
     let place = if fits { hint } else { state.spans.place(len, &within)? };
     let range = place..place + len;
     if access == libc::PROT_NONE {
@@ -141,12 +141,12 @@ fn look(state: &mut State, range: &Range<usize>) {
     if state.fold.is_some() {
         // SAFETY: it changes no byte. An error means that there are no huge pages.
         let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
-        super::way::look_through(state, range);
+        crate::arena::way::look_through(state, range);
     }
 }
 
 fn brk(state: &mut State, wanted: usize) -> isize {
-    let all = arena::brk_range();
+    let all = addresses::brk_range();
     if !all.contains(&wanted) {
         return state.brk as isize;
     }
@@ -279,7 +279,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
     if is_inside(&grown) && state.spans.is_free(&grown) {
         return result(fresh(state, &grown), old.start);
     }
-    let within = arena::brk_range().end..arena::range().end;
+    let within = addresses::brk_range().end..addresses::range().end;
     let place = state.spans.place(len, &within).filter(|_| may_move);
     let Some(place) = place else { return error(libc::ENOMEM) };
     if let Err(number) = fresh(state, &(place..place + len)) {
@@ -293,7 +293,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
 fn carry(state: &mut State, old: &Range<usize>, place: usize) {
     for group in groups(old) {
         let (start, end) = (old.start.max(group), old.end.min(group + crate::places::GROUP));
-        let there = arena::present(group);
+        let there = addresses::present(group);
         for page in (start..end).step_by(PAGE) {
             let target = page - old.start + place;
             let word = state.book.word(page);

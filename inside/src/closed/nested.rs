@@ -10,10 +10,10 @@
 //! Invariant: what is read here is pinned and open before it is read. Lock: the caller has the
 //! state.
 
-use super::reach::own_pid;
-use super::state::State;
-use super::way::{open_range, pages};
-use super::{arena, pins, reach};
+use crate::arena::reach::own_pid;
+use crate::arena::state::State;
+use crate::arena::way::{open_range, pages};
+use crate::arena::{addresses, pins, reach};
 use crate::places::Kind;
 use crate::places::PAGE;
 use core::ops::Range;
@@ -31,7 +31,7 @@ pub(super) struct Pinned(pub(super) Vec<Range<usize>>);
 impl Pinned {
     /// Pins a range and opens it, as far as it is in the arena.
     fn add(&mut self, state: &mut State, at: usize, len: usize) {
-        if len == 0 || !arena::contains(at) {
+        if len == 0 || !addresses::contains(at) {
             return;
         }
         let range = pages(at, len);
@@ -75,7 +75,7 @@ impl Pinned {
     }
 
     fn text(&mut self, state: &mut State, at: usize) {
-        if !arena::contains(at) {
+        if !addresses::contains(at) {
             return;
         }
         let mut start = at;

@@ -9,7 +9,7 @@
 //! Invariant: what is told of an action is what the program said last. Lock: none; a program that
 //! changes an action while its signal arrives may find the old one or the new one.
 
-use super::state::is_home;
+use crate::arena::state::is_home;
 use crate::floor::call::call;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

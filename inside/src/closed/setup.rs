@@ -9,7 +9,8 @@
 //!
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
-use super::{arena, files, filter, handlers, pins, previous, state};
+use super::{filter, handlers, previous};
+use crate::arena::{addresses, files, pins, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
 use crate::floor::{call, passage};
@@ -71,7 +72,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
     }
     allows_traps()?;
     passage::make()?;
-    arena::reserve()?;
+    addresses::reserve()?;
     if !pins::make() {
         return Err(libc::ENOMEM);
     }
@@ -82,7 +83,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
     if library.brk != 0 {
         // The library asks for more from here on.
         // SAFETY: the variable is a word of the C library, which has one thread.
-        unsafe { (library.brk as *mut usize).write_volatile(arena::START) };
+        unsafe { (library.brk as *mut usize).write_volatile(addresses::START) };
     }
     Ok(())
 }

@@ -11,8 +11,8 @@
 //! the heap whole. Lock: that of the state, for one step.
 
 use super::pager::{leave_descriptors, name, open_board};
+use crate::arena::{self, Fold};
 use crate::board::{Board, Slot, State, Way, refusals};
-use crate::closed::{self, Fold};
 use crate::kernel::{Resident, lost};
 use crate::places::PAGE;
 use crate::ways::Store;
@@ -50,7 +50,7 @@ struct Keeper {
 pub(crate) extern "C" fn run() {
     leave_descriptors();
     name("ramfold-pager");
-    let Some(mut keeper) = closed::with(Keeper::new) else { return };
+    let Some(mut keeper) = arena::with(Keeper::new) else { return };
     loop {
         keeper.look();
     }
@@ -71,7 +71,7 @@ fn board() -> Option<&'static Board> {
 }
 
 impl Keeper {
-    fn new(state: &mut closed::State) -> Option<Keeper> {
+    fn new(state: &mut arena::State) -> Option<Keeper> {
         let board = board()?;
         let slot = board.claim(u64::from(std::process::id()))?;
         slot.set_way(Way::Closed);
@@ -92,15 +92,15 @@ impl Keeper {
     fn look(&mut self) {
         let used = self.used();
         let quota = self.board.quota(self.slot);
-        let begins = closed::patiently(|state| {
+        let begins = arena::patiently(|state| {
             self.publish(used, state);
             self.tell(state);
             state.fold.is_none() && !state.melted && used > quota / 8 * 7
         });
         if begins {
-            closed::patiently(|state| self.begin(state, quota));
+            arena::patiently(|state| self.begin(state, quota));
         }
-        let millis = match closed::patiently(|state| state.fold.is_some() && !state.melted) {
+        let millis = match arena::patiently(|state| state.fold.is_some() && !state.melted) {
             true => self.hold(used, quota),
             false => {
                 let left = (quota / 8 * 7).saturating_sub(used);
@@ -110,13 +110,13 @@ impl Keeper {
         std::thread::sleep(Duration::from_millis(millis));
     }
 
-    fn publish(&self, bytes: u64, state: &closed::State) {
+    fn publish(&self, bytes: u64, state: &arena::State) {
         let held = state.fold.as_ref().map(|fold| fold.store.held()).unwrap_or_default();
         let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
         self.slot.publish(bytes, held.orig_data_size, held.compr_data_size, unfolded);
     }
 
-    fn tell(&self, state: &closed::State) {
+    fn tell(&self, state: &arena::State) {
         self.slot.set_state(match &state.fold {
             _ if state.melted => State::Unfolded(refusals::MELTED),
             Some(_) => State::Folding,
@@ -137,7 +137,7 @@ impl Keeper {
     }
 
     /// Begins to fold.
-    fn begin(&self, state: &mut closed::State, quota: u64) {
+    fn begin(&self, state: &mut arena::State, quota: u64) {
         // relaxed: written before this process was started.
         let limit = self.board.head().limit.load(Ordering::Relaxed);
         let Ok(codec) = self.board.algorithm().parse::<Codec>() else {
@@ -148,25 +148,25 @@ impl Keeper {
             return;
         };
         let resting = (quota / RESTING_PART).clamp(RESTING_MIN, RESTING_MAX) as usize;
-        closed::fold(state, Fold::new(store, self.slot, resting / PAGE));
+        arena::fold(state, Fold::new(store, self.slot, resting / PAGE));
     }
 
     /// Keeps the process within `quota`. Returns how long to sleep, in milliseconds.
     fn hold(&mut self, used: u64, quota: u64) -> u64 {
         let margin = (quota / 64).max(1 << 20) as i64;
         let room = quota as i64 - used as i64;
-        closed::patiently(|state| {
+        arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
                 fold.room = room / PAGE as i64;
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
-                closed::look_again(state);
+                arena::look_again(state);
             }
         });
         if room < margin {
             let want = (margin + margin / 2 - room) as usize / PAGE;
-            if closed::hold(want) > 0 {
+            if arena::hold(want) > 0 {
                 self.compact();
                 return 0;
             }
@@ -179,7 +179,7 @@ impl Keeper {
         let moved = self.slot.pages_out.load(Ordering::Relaxed);
         if moved - self.compacted_at > COMPACT_AFTER {
             self.compacted_at = moved;
-            closed::patiently(|state| {
+            arena::patiently(|state| {
                 if let Some(fold) = &state.fold {
                     fold.store.compact();
                 }

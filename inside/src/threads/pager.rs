@@ -10,6 +10,7 @@
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
 use super::server::Server;
+use crate::arena;
 use crate::board::{self, Board, Slot, State};
 use crate::closed;
 use crate::floor::still::{STILL, Who};
@@ -92,10 +93,10 @@ pub(crate) extern "C" fn run() {
 }
 
 /// A table of descriptors of our own. The program's are closed in it, so that a pipe ends when the
-/// program closes its end, and the program cannot close ours. Files of `closed` stay.
+/// program closes its end, and the program cannot close ours. Files of the arena stay.
 pub(super) fn leave_descriptors() {
     const UNSHARE: usize = 1 << 1;
-    for (first, last) in closed::without_ours(0, u32::MAX) {
+    for (first, last) in arena::without_ours(0, u32::MAX) {
         // SAFETY: the table that is changed is this thread's own from now on, and what is closed in
         // it nobody uses.
         unsafe {

@@ -581,9 +581,15 @@ static void closes(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
     int out = dup(1);
-    for (int fd = 0; fd < 1024; fd++)
+    for (int fd = 0; fd < 5000; fd++)
         if (fd != out) close(fd);
     check_all("without descriptors", at, PAGES, 0);
+    for (int fd = 5000; fd > 0; fd--)
+        if (fd != out) dup2(out, fd), close(fd);
+    if (syscall(SYS_close_range, 0, out - 1, 0) || syscall(SYS_close_range, out + 1, ~0u, 0))
+        wrong("close_range", 0);
+    fill_all(at, PAGES, 1);
+    check_all("without ranges of descriptors", at, PAGES, 1);
     if (dup2(out, 1) != 1) _exit(3);
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   by wish        RAMFOLD_PATH=closed
-//!   without rights setpriv: no capability, no new privileges
+//!   without rights setpriv: no capability, no new privileges; then it comes by itself, for all
+//!                  programs or for one that gave the rights up
 //! ```
 
 use crate::programs::{Rig, rig, texts};
@@ -45,7 +46,7 @@ claims! {
 }
 
 #[test]
-fn without_any_right_pages_are_closed_if_that_is_asked_for() {
+fn without_any_right_pages_are_closed() {
     let Some(rig) = rig(&["cc"]) else { return };
     if !needs_root() || !needs(&["setpriv"]) {
         return;
@@ -53,12 +54,24 @@ fn without_any_right_pages_are_closed_if_that_is_asked_for() {
     let mut command = tool("setpriv");
     command.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", BINARY, "run"]);
     command.args(["--limit", LIMIT, "--explain", "--"]).arg(&rig.program).arg("walk");
-    command.env("RAMFOLD_PATH", "closed");
     let output = command.env("XDG_RUNTIME_DIR", rig.scratch.path("run")).output();
     let (out, err) = texts(&output.expect("it starts"));
     assert_eq!(out, "right\n", "{err}");
-    let told = "pages that are out are closed, and touches are signals";
+    let told = "touches are signals, because the system refuses a userfaultfd";
     assert!(err.contains(told) && err.contains("pages left"), "{err}");
+}
+
+#[test]
+fn a_program_that_gives_the_rights_up_folds_by_itself() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() || !needs(&["setpriv"]) {
+        return;
+    }
+    let mut command = rig.run(&["--limit", LIMIT, "--", "setpriv", "--bounding-set=-sys_ptrace"]);
+    let output = command.arg(&rig.program).arg("forks").output().expect("it starts");
+    let (out, err) = texts(&output);
+    assert_eq!(out, "right\n", "{err}");
+    assert!(err.contains("pages left") && !err.contains("does not fold"), "{err}");
 }
 
 #[test]

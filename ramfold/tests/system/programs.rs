@@ -268,7 +268,7 @@ fn the_library_stands_on_no_c_library() {
 }
 
 #[test]
-fn without_the_right_to_fold_the_reason_is_given() {
+fn without_the_right_to_the_way_that_is_asked_for_the_reason_is_given() {
     let Some(rig) = rig(&["cc"]) else { return };
     if !needs_root() || !needs(&["setpriv"]) {
         return;
@@ -276,6 +276,7 @@ fn without_the_right_to_fold_the_reason_is_given() {
     let mut command = tool("setpriv");
     command.args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all", BINARY, "run", "--"]);
     command.arg("true").env("XDG_RUNTIME_DIR", rig.scratch.path("none"));
+    command.env("RAMFOLD_PATH", "userfaultfd");
     let output = command.output().expect("it starts");
     let (_, err) = texts(&output);
     if err.contains("Permission denied") && err.contains("setpriv") {
@@ -293,10 +294,21 @@ fn a_program_that_gives_the_right_up_is_named_and_runs() {
         return;
     }
     let mut command = rig.run(&["--", "setpriv", "--bounding-set", "-sys_ptrace"]);
+    command.env("RAMFOLD_PATH", "userfaultfd");
     let output = command.args(["sh", "-c", "sleep 1; echo done"]).output().expect("it starts");
     let (out, err) = texts(&output);
     assert_eq!(out, "done\n", "{err}");
     assert!(err.contains("does not fold: the system refuses what that needs: Operation"), "{err}");
+}
+
+#[test]
+fn a_way_that_there_is_not_is_refused() {
+    let scratch = Scratch::new();
+    let mut command = run(&scratch, &["--", "true"]);
+    let output = command.env("RAMFOLD_PATH", "protection").output().expect("it starts");
+    let (_, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("RAMFOLD_PATH is neither userfaultfd nor closed"), "{err}");
 }
 
 #[test]

@@ -22,7 +22,13 @@ struct Waiting {
 impl Waiting {
     /// Starts it, and returns when it has begun and has a place on the board.
     fn start(rig: &Rig, options: &[&str]) -> Waiting {
+        Waiting::start_in(rig, options, "")
+    }
+
+    /// The same in a way that is asked for.
+    fn start_in(rig: &Rig, options: &[&str], way: &str) -> Waiting {
         let mut command = Command::new(BINARY);
+        command.env("RAMFOLD_PATH", way);
         command.arg("run").arg("--quiet").args(options).arg("--").arg(&rig.program).arg("waits");
         command.env("XDG_RUNTIME_DIR", rig.scratch.path("run")).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
@@ -97,6 +103,7 @@ fn a_run_is_listed_and_found_by_number_process_and_name() {
     assert_eq!((&run["limit"], &run["processes"]), (&(256 << 20).into(), &1.into()));
     assert!(run["resident"].as_u64() > Some(0) && run["stall_ns"] == 0, "{run}");
     assert_eq!(run["tree"][0]["pid"].to_string(), program, "{run}");
+    assert_eq!(run["tree"][0]["way"], "userfaultfd", "{run}");
     let line = refusal(&mut at(&rig, &["stat", "memory", "--classes"]));
     assert!(line.contains("--classes is of servers"), "{line}");
     let line = refusal(&mut at(&rig, &["stat", "nothing"]));
@@ -104,6 +111,16 @@ fn a_run_is_listed_and_found_by_number_process_and_name() {
     let _second = Waiting::start(&rig, &["--limit", "256M"]);
     let line = refusal(&mut at(&rig, &["stat", "memory"]));
     assert!(line.contains("several runs") && line.contains(&pid), "{line}");
+}
+
+#[test]
+fn a_process_is_shown_with_the_way_in_which_it_folds() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let waiting = Waiting::start_in(&rig, &["--limit", "256M"], "closed");
+    let pid = waiting.child.id().to_string();
+    assert_eq!(json(&rig, &["stat", &pid, "--json"])["tree"][0]["way"], "closed");
+    let one = succeed(&mut at(&rig, &["stat", &pid]));
+    assert!(one.contains(" WAY ") && one.contains("      closed "), "{one}");
 }
 
 #[test]

@@ -144,7 +144,13 @@ impl Run {
 
 impl Member {
     fn json(&self) -> Value {
-        let mut value = json!({"pid": self.pid, "name": self.name, "state": self.state, "way": self.way, "why": self.why});
+        let mut value = json!({
+            "pid": self.pid,
+            "name": self.name,
+            "state": self.state,
+            "way": self.way,
+            "why": self.why,
+        });
         put_figures(&mut value, &self.moment);
         // These are of a whole run.
         let fields = value

@@ -17,7 +17,7 @@ use crate::places::{GROUP_PAGES, PAGE};
 use core::mem::MaybeUninit;
 
 /// Copies whole pages that are closed. False if the system refuses.
-pub(super) fn get(address: usize, bytes: &mut [u8]) -> bool {
+pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
     let arguments =
         [files::memory() as usize, bytes.as_mut_ptr() as usize, bytes.len(), address, 0, 0];
     // SAFETY: the bytes are ours to write.
@@ -26,9 +26,7 @@ pub(super) fn get(address: usize, bytes: &mut [u8]) -> bool {
 
 /// The pages of some, from `address` on, that this process alone has, as bits. If the system does
 /// not tell, all of them.
-pub(super) fn exclusive(address: usize, pages: usize) -> u64 {
-    /// Of a word of `/proc/self/pagemap`.
-    const EXCLUSIVE: u32 = 56;
+pub(crate) fn exclusive(address: usize, pages: usize) -> u64 {
     let mut words = [0u64; GROUP_PAGES];
     let (len, from) = (pages * size_of::<u64>(), address / PAGE * size_of::<u64>());
     let file = files::pages() as usize;
@@ -42,7 +40,7 @@ pub(super) fn exclusive(address: usize, pages: usize) -> u64 {
 }
 
 /// Puts the bytes of whole pages in their place, which is closed. False if the system refuses.
-pub(super) fn put(address: usize, bytes: &[u8]) -> bool {
+pub(crate) fn put(address: usize, bytes: &[u8]) -> bool {
     write(address, bytes) || moved(address, bytes)
 }
 
@@ -70,8 +68,13 @@ fn moved(address: usize, bytes: &[u8]) -> bool {
     }
 }
 
+/// The bit of a word of `/proc/self/pagemap` that says that nobody else has the page.
+const EXCLUSIVE: u32 = 56;
+
+const _: () = assert!(EXCLUSIVE < u64::BITS, "a bit of a word");
+
 /// Reads a value of the program. `None` if it is not there.
-pub(super) fn peek<T: Copy>(address: usize) -> Option<T> {
+pub(crate) fn peek<T: Copy>(address: usize) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let local = [value.as_mut_ptr() as usize, size_of::<T>()];
     let remote = [address, size_of::<T>()];
@@ -87,7 +90,7 @@ pub(super) fn peek<T: Copy>(address: usize) -> Option<T> {
 }
 
 /// Writes a value to memory of the program. False if it is not there.
-pub(super) fn poke<T: Copy>(address: usize, value: T) -> bool {
+pub(crate) fn poke<T: Copy>(address: usize, value: T) -> bool {
     let local = [&raw const value as usize, size_of::<T>()];
     let remote = [address, size_of::<T>()];
     let arguments = [own_pid(), &raw const local as usize, 1, &raw const remote as usize, 1, 0];
@@ -108,7 +111,7 @@ fn is_refused(answer: isize) -> bool {
 }
 
 /// The number of this thread's process.
-pub(super) fn own_pid() -> usize {
+pub(crate) fn own_pid() -> usize {
     // SAFETY: the call has no arguments.
     unsafe { call(libc::SYS_getpid, [0; 6]) as usize }
 }

@@ -8,7 +8,7 @@
 //!
 //! Invariant: a group is in `queue`, in `resting`, or in neither. Lock: that of the state.
 
-use super::arena;
+use super::addresses;
 use crate::board::Slot;
 use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_group};
 use crate::ways::{Store, Trials, Worth};
@@ -35,23 +35,23 @@ struct Resting {
 /// What a process folds with.
 pub(crate) struct Fold {
     pub(crate) store: Store,
-    pub(super) slot: &'static Slot,
+    pub(crate) slot: &'static Slot,
     /// Groups that have open pages, the coldest first.
-    pub(super) queue: VecDeque<usize>,
+    pub(crate) queue: VecDeque<usize>,
     /// Groups that are closed and in place, the coldest first.
     resting: VecDeque<Resting>,
     /// Pages that closed when these groups began to rest, and the most that there may be.
     resting_pages: usize,
     resting_max: usize,
     /// Groups that are pinned, or shared with other processes. They are tried again after a while.
-    pub(super) shelf: Vec<usize>,
-    pub(super) buffer: Box<[u8]>,
+    pub(crate) shelf: Vec<usize>,
+    pub(crate) buffer: Box<[u8]>,
     /// How densely pages are touched that came from the store, and that rested.
     stored_density: Density,
     resting_density: Density,
     stored_trials: Trials,
     resting_trials: Trials,
-    pub(super) worth: Worth,
+    pub(crate) worth: Worth,
     timed: u32,
     /// Mappings that a process may have.
     maps_max: usize,
@@ -98,7 +98,7 @@ impl Fold {
 
     /// A page of the store is touched, while `stored` pages of its group are there. The pages that
     /// are to open.
-    pub(super) fn window_stored(&mut self, address: usize, stored: u64, edges: usize) -> u64 {
+    pub(crate) fn window_stored(&mut self, address: usize, stored: u64, edges: usize) -> u64 {
         let group = address & !(GROUP - 1);
         let is_watched = is_watched(group);
         let count = match is_watched {
@@ -113,7 +113,7 @@ impl Fold {
     }
 
     /// The same for a page that rests, with `resting` pages of its group.
-    pub(super) fn window_resting(&mut self, address: usize, resting: u64, edges: usize) -> u64 {
+    pub(crate) fn window_resting(&mut self, address: usize, resting: u64, edges: usize) -> u64 {
         let group = address & !(GROUP - 1);
         let is_watched = is_watched(group);
         let count = match is_watched {
@@ -128,31 +128,31 @@ impl Fold {
     }
 
     /// The group that is to rest next, if there is room for its pages among those that rest.
-    pub(super) fn next_to_rest(&mut self) -> Option<usize> {
+    pub(crate) fn next_to_rest(&mut self) -> Option<usize> {
         if self.resting_pages < self.resting_max { self.queue.pop_front() } else { None }
     }
 
     /// The group that is to leave next, and those of its pages that were in memory when it was
     /// first asked for. None leaves while few rest: if most memory is shared with other processes
     /// and has to stay, the few pages that could leave would do nothing but come and go.
-    pub(super) fn next_to_leave(&mut self) -> Option<(usize, u64)> {
+    pub(crate) fn next_to_leave(&mut self) -> Option<(usize, u64)> {
         if self.resting_pages < self.resting_max / 2 {
             return None;
         }
         let it = self.resting.front_mut()?;
-        Some((it.group, *it.there.get_or_insert_with(|| arena::present(it.group))))
+        Some((it.group, *it.there.get_or_insert_with(|| addresses::present(it.group))))
     }
 
     /// A group begins to rest, with so many pages: it is known which of them were wanted since they
     /// came.
-    pub(super) fn rests(&mut self, group: usize, pages: usize) {
+    pub(crate) fn rests(&mut self, group: usize, pages: usize) {
         self.stored_trials.end(group, &mut self.stored_density);
         self.resting_pages += pages;
         self.resting.push_back(Resting { group, pages, there: None });
     }
 
     /// The first of the groups that rest has left.
-    pub(super) fn has_left(&mut self) {
+    pub(crate) fn has_left(&mut self) {
         if let Some(Resting { group, pages, .. }) = self.resting.pop_front() {
             self.resting_pages -= pages;
             self.resting_trials.end(group, &mut self.resting_density);
@@ -160,7 +160,7 @@ impl Fold {
     }
 
     /// Whether the time of what is done next is to be taken: of one in 16, because it costs a call.
-    pub(super) fn is_timed(&mut self) -> bool {
+    pub(crate) fn is_timed(&mut self) -> bool {
         self.timed = (self.timed + 1) % TIMED_ONE_IN;
         self.timed == 0
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Their numbers are ones that the program does not come to: the first above its limit, if they may
-//! be there. The filter keeps the C library from closing them. A forked child opens its own, because
-//! the files are about the process that opened them.
+//! be there. The filter keeps the C library from closing them. A forked child opens its own,
+//! because the files are about the process that opened them.
 //!
 //! Invariant: a number is the same in forked children. Lock: none; all of it changes only while
 //! there is one thread.
@@ -37,13 +37,13 @@ static PAGES: File = File::new(c"/proc/self/pagemap", libc::O_RDONLY);
 static ALL: [&File; FILES] = [&MEMORY, &PAGES];
 
 /// The descriptor of memory; -1 if there is none.
-pub(super) fn memory() -> i32 {
+pub(crate) fn memory() -> i32 {
     // relaxed: it changes only while there is one thread.
     MEMORY.open.load(Ordering::Relaxed)
 }
 
 /// The descriptor of the map of pages; -1 if there is none.
-pub(super) fn pages() -> i32 {
+pub(crate) fn pages() -> i32 {
     // relaxed: as above.
     PAGES.open.load(Ordering::Relaxed)
 }
@@ -74,12 +74,12 @@ fn parts(first: u32, last: u32, without: [u32; FILES]) -> impl Iterator<Item = (
 }
 
 /// Opens them. In a forked child, they take the places of its parent's.
-pub(super) fn open() {
+pub(crate) fn open() {
     ALL.iter().for_each(|file| file.open());
 }
 
 /// In a forked child: they are about its parent.
-pub(super) fn forget() {
+pub(crate) fn forget() {
     // relaxed: there is one thread.
     ALL.iter().for_each(|file| file.open.store(NONE, Ordering::Relaxed));
 }

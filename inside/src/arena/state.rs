@@ -15,7 +15,7 @@
 //! Lock: the turn. The store's locks are taken under it.
 
 use super::fold::Fold;
-use super::{arena, files, pins};
+use super::{addresses, files, pins};
 use crate::floor::call::call;
 use crate::floor::crossing;
 use crate::floor::turn::{Taken, Turn};
@@ -31,26 +31,26 @@ use std::time::{Duration, Instant};
 /// What the lock guards.
 #[derive(Default)]
 pub(crate) struct State {
-    pub(super) spans: Spans,
-    pub(super) book: Book,
+    pub(crate) spans: Spans,
+    pub(crate) book: Book,
     /// The end of what `brk` gave.
-    pub(super) brk: usize,
+    pub(crate) brk: usize,
     /// There from the moment at which the process begins to fold.
     pub(crate) fold: Option<Fold>,
     /// The process does something that cannot be served, so nothing folds any more.
     pub(crate) melted: bool,
     /// Pins of threads that execute programs.
-    pub(super) executing: Vec<Executing>,
+    pub(crate) executing: Vec<Executing>,
     /// The process has forked, or was forked: it may share pages.
-    pub(super) shares: bool,
+    pub(crate) shares: bool,
     /// Neighbouring pages of which one is closed: each may be two mappings.
-    pub(super) edges: usize,
+    pub(crate) edges: usize,
 }
 
 /// What a thread has pinned that executes a program. It comes back only if that fails. If it was a
 /// child in this memory (`vfork`), nobody tells that it has gone.
 #[derive(Debug)]
-pub(super) struct Executing {
+pub(crate) struct Executing {
     thread: u32,
     /// The process that has the memory. A child made by `fork` has none of its parent's pins.
     home: u32,
@@ -60,7 +60,7 @@ pub(super) struct Executing {
 
 impl Executing {
     /// Of the calling thread.
-    pub(super) fn new(pinned: Vec<Range<usize>>) -> Executing {
+    pub(crate) fn new(pinned: Vec<Range<usize>>) -> Executing {
         Executing { thread: thread(), home: home(), since: Instant::now(), pinned }
     }
 }
@@ -91,7 +91,7 @@ static HOME: AtomicU32 = AtomicU32::new(0);
 /// # Errors
 ///
 /// The system's number.
-pub(super) fn make() -> Result<(), i32> {
+pub(crate) fn make() -> Result<(), i32> {
     let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
     // SAFETY: a new mapping at an address that the kernel chooses.
@@ -105,7 +105,7 @@ pub(super) fn make() -> Result<(), i32> {
     if wiped < 0 {
         return Err(-wiped as i32);
     }
-    let state = State { brk: arena::START, ..State::default() };
+    let state = State { brk: addresses::START, ..State::default() };
     // SAFETY: nobody else uses it yet.
     unsafe { *STATE.0.get() = Some(Box::new(state)) };
     // relaxed: there is one thread.
@@ -118,14 +118,14 @@ pub(super) fn make() -> Result<(), i32> {
 static CHILD: AtomicUsize = AtomicUsize::new(0);
 
 /// Says what forked children call.
-pub(super) fn set_child(child: fn()) {
+pub(crate) fn set_child(child: fn()) {
     // relaxed: there is one thread.
     CHILD.store(child as usize, Ordering::Relaxed);
 }
 
 /// In a forked child, whose signals are blocked. It may have the table of descriptors of its
 /// parent.
-pub(super) fn in_child(shares_descriptors: bool) {
+pub(crate) fn in_child(shares_descriptors: bool) {
     settle();
     if !shares_descriptors {
         files::open();
@@ -149,7 +149,7 @@ fn come_home() {
 
 /// Whether a thread is in the process that has the memory. A child made by `vfork` is not: the
 /// memory is its parent's.
-pub(super) fn is_home() -> bool {
+pub(crate) fn is_home() -> bool {
     home() == pid()
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
 }
 
 /// Whether a thread of the program waits for the lock.
-pub(super) fn is_awaited() -> bool {
+pub(crate) fn is_awaited() -> bool {
     // relaxed: it is advice.
     AWAITED.load(Ordering::Relaxed) > 0
 }
@@ -195,7 +195,7 @@ fn under<R>(taken: Taken, work: impl FnOnce(&mut State) -> R) -> R {
 
 /// Finds out whether this is a forked child that has not come home yet, and lets it. A thread of
 /// the program does this before it crosses over.
-pub(super) fn settle() {
+pub(crate) fn settle() {
     // relaxed: it is written before there are threads.
     let here = HERE.load(Ordering::Relaxed) as *const u32;
     // SAFETY: the page is mapped as long as the process lives.
@@ -222,7 +222,7 @@ pub(super) fn settle() {
 }
 
 /// Called before a fork, by the thread that forks. It takes no signal.
-pub(super) fn before_fork() {
+pub(crate) fn before_fork() {
     settle();
     TURN.take(thread());
     // relaxed: under the lock.
@@ -234,7 +234,7 @@ pub(super) fn before_fork() {
 }
 
 /// Called after a fork, in the parent. In the child, `settle` is called.
-pub(super) fn after_fork() {
+pub(crate) fn after_fork() {
     // relaxed: under the lock.
     FORKING.store(0, Ordering::Relaxed);
     TURN.give();
@@ -251,42 +251,42 @@ fn pid() -> u32 {
 }
 
 /// The groups that a range has a part of.
-pub(super) fn groups(range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
+pub(crate) fn groups(range: &Range<usize>) -> impl Iterator<Item = usize> + use<> {
     (range.start & !(GROUP - 1)..range.end).step_by(GROUP)
 }
 
 /// The pages of a group of which a range has a part, as bits.
-pub(super) fn part(group: usize, range: &Range<usize>) -> u64 {
+pub(crate) fn part(group: usize, range: &Range<usize>) -> u64 {
     let range = outwards(range);
     let (start, end) = (range.start.max(group), range.end.min(group + GROUP));
     if start >= end { 0 } else { bits(page_in_group(start), (end - start) / PAGE) }
 }
 
 /// The pages of an address range, rounded outwards.
-pub(super) fn outwards(range: &Range<usize>) -> Range<usize> {
+pub(crate) fn outwards(range: &Range<usize>) -> Range<usize> {
     range.start & !(PAGE - 1)..range.end.saturating_add(PAGE - 1) & !(PAGE - 1)
 }
 
 impl State {
     /// The pages of a group that are closed, as bits.
-    pub(super) fn closed(&self, group: usize) -> u64 {
+    pub(crate) fn closed(&self, group: usize) -> u64 {
         self.book.pages(group, |_, word| word != Word::PROGRAM)
     }
 
     /// The pages of a group that fold, as bits.
-    pub(super) fn folds(&self, group: usize) -> u64 {
+    pub(crate) fn folds(&self, group: usize) -> u64 {
         let pieces = self.spans.pieces(&(group..group + GROUP));
         let folds = pieces.filter(|(_, kind)| *kind == Kind::Folds);
         folds.fold(0, |all, (piece, _)| all | part(group, &piece))
     }
 
     /// The groups of a range that have closed pages of which it has a part.
-    pub(super) fn closed_groups(&self, range: &Range<usize>) -> BTreeSet<usize> {
+    pub(crate) fn closed_groups(&self, range: &Range<usize>) -> BTreeSet<usize> {
         self.book.out(&outwards(range)).map(|(address, _)| address & !(GROUP - 1)).collect()
     }
 
     /// Changes words of a group, and keeps what depends on them.
-    pub(super) fn change(&mut self, group: usize, work: impl FnOnce(&mut Book)) {
+    pub(crate) fn change(&mut self, group: usize, work: impl FnOnce(&mut Book)) {
         let before = edges(self.closed(group));
         work(&mut self.book);
         let closed = self.closed(group);
@@ -297,7 +297,7 @@ impl State {
     }
 
     /// The content of closed pages of a range is not wanted any more. Their words become `word`.
-    pub(super) fn forget(&mut self, range: &Range<usize>, word: Word) {
+    pub(crate) fn forget(&mut self, range: &Range<usize>, word: Word) {
         for group in self.closed_groups(range) {
             let within = range.start.max(group)..range.end.min(group + GROUP);
             let out: Vec<(usize, Word)> = self.book.out(&within).collect();
@@ -307,13 +307,13 @@ impl State {
     }
 
     /// Takes the pins back of the calling thread, which could not execute a program.
-    pub(super) fn has_not_executed(&mut self) {
+    pub(crate) fn has_not_executed(&mut self) {
         let me = thread();
         self.take_back(|it| it.thread == me);
     }
 
     /// Takes the pins back of threads that have executed a program by now.
-    pub(super) fn have_executed(&mut self) {
+    pub(crate) fn have_executed(&mut self) {
         self.take_back(|it| it.since.elapsed() > EXECUTING_MAX);
     }
 
@@ -323,7 +323,7 @@ impl State {
         ours.for_each(|it| it.pinned.iter().for_each(pins::unpin));
     }
 
-    pub(super) fn give_back(&self, word: Word) {
+    pub(crate) fn give_back(&self, word: Word) {
         if let (Place::Slot(slot), Some(fold)) = (word.place(), &self.fold) {
             fold.store.give_back(slot);
         }
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn a_range_has_the_pages_of_its_first_and_last_byte() {
         let mut state = State::default();
-        let group = arena::START;
+        let group = addresses::START;
         for page in [2, 3, 63] {
             state.book.set(group + page * PAGE, Word::CLOSED);
         }

@@ -19,21 +19,19 @@
 //!
 //! Invariant: C1 to C3 of the state. Lock: the caller has the state.
 
-use super::arena::{advise, present, protect, release};
+use super::addresses::{advise, present, protect, release};
 use super::fold::Fold;
-use super::state::{State, groups, is_awaited, outwards, part};
+use super::out::{self, Locked, add, bytes, close, list, rest, set_all};
+use super::state::{State, groups, outwards, part};
 use super::{pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
 use crate::places::Kind;
-use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, aligned, bits, page_in_group, runs};
+use crate::places::{GROUP, PAGE, Place, Word, bits, page_in_group, runs};
 use core::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
-/// Pages that one step stores at most.
-const STEP: usize = 16;
 /// What a thread that makes room for itself stores at least, so that it pays for a step only then.
 const OWN: usize = 4;
 /// Larger ranges of fresh memory are not closed, because their words would take too much.
@@ -52,26 +50,8 @@ pub(crate) enum Step {
     Nothing,
 }
 
-fn add(word: &AtomicU64, count: u64) {
-    // relaxed: a figure.
-    word.fetch_add(count, Ordering::Relaxed);
-}
-
-/// Sets the pages of a group that are bits to a word.
-fn set_all(state: &mut State, group: usize, pages: u64, word: Word) {
-    state.change(group, |book| {
-        for (first, count) in runs(pages) {
-            (first..first + count).for_each(|page| book.set(group + page * PAGE, word));
-        }
-    });
-}
-
-fn bytes(group: usize, (first, count): (usize, usize)) -> Range<usize> {
-    group + first * PAGE..group + (first + count) * PAGE
-}
-
 /// Opens what was touched. False if the touch was no business of ours.
-pub(super) fn touch(state: &mut State, address: usize) -> bool {
+pub(crate) fn touch(state: &mut State, address: usize) -> bool {
     let group = address & !(GROUP - 1);
     let page = address & !(PAGE - 1);
     match state.book.word(page).place() {
@@ -114,7 +94,7 @@ pub(super) fn touch(state: &mut State, address: usize) -> bool {
 }
 
 /// Opens the closed pages of a range, for a system call or for good.
-pub(super) fn open_range(state: &mut State, range: &Range<usize>) {
+pub(crate) fn open_range(state: &mut State, range: &Range<usize>) {
     for group in state.closed_groups(range) {
         make_room(state, 8);
         open(state, group, part(group, range));
@@ -193,16 +173,6 @@ fn fill(state: &mut State, group: usize, pages: u64) {
     }
 }
 
-/// Queues a group that has pages in memory.
-fn list(state: &mut State, group: usize) {
-    if let Some(fold) = &mut state.fold
-        && !state.melted
-        && state.book.queue(group)
-    {
-        fold.queue.push_back(group);
-    }
-}
-
 /// Makes room for pages that are about to come, if there is none.
 fn make_room(state: &mut State, pages: i64) {
     let lacks = |state: &State| state.fold.as_ref().is_some_and(|it| it.room < pages && !it.stuck);
@@ -229,10 +199,14 @@ fn step(state: &mut State, least: usize) -> Step {
         return Step::Rested;
     }
     let Some((group, there)) = fold.next_to_leave() else { return Step::Nothing };
-    match store_some(state, group, there, least) {
-        Some(0) => Step::Nothing,
-        Some(pages) => Step::Stored(pages),
-        None => {
+    match out::store_some(state, group, there, least) {
+        Ok(Some(0)) => Step::Nothing,
+        Ok(Some(pages)) => Step::Stored(pages),
+        Err(Locked(range)) => {
+            dissolve(state, &range);
+            Step::Rested
+        }
+        Ok(None) => {
             if let Some(fold) = &mut state.fold {
                 fold.has_left();
             }
@@ -245,152 +219,8 @@ fn step(state: &mut State, least: usize) -> Step {
     }
 }
 
-/// Closes the pages of a group that may leave: it is not pinned, and this process has them alone.
-/// Other groups are looked at again after a while.
-fn rest(state: &mut State, group: usize) {
-    let own = if state.shares { reach::exclusive(group, GROUP_PAGES) } else { u64::MAX };
-    let is_shared = state.folds(group) & !state.closed(group) & own == 0;
-    if is_shared || !pins::close(group) {
-        wait(state, group);
-        return;
-    }
-    let pages = close(state, group, own);
-    if let Some(fold) = &mut state.fold
-        && state.book.queue(group)
-    {
-        fold.rests(group, pages);
-    }
-}
-
-/// Closes pages of a group that is not pinned. Returns how many were open.
-fn close(state: &mut State, group: usize, wanted: u64) -> usize {
-    let folds = state.folds(group);
-    let open = folds & !state.closed(group) & wanted;
-    if open == 0 {
-        return 0;
-    }
-    let (first, end) = (open.trailing_zeros(), u64::BITS - open.leading_zeros());
-    let all = (first as usize, (end - first) as usize);
-    // What lies between open pages is closed, or does not fold.
-    let is_one = bits(all.0, all.1) & !folds == 0;
-    let parts = if is_one { vec![all] } else { runs(open).collect() };
-    // SAFETY: a touch is served.
-    let shut = |part: &(usize, usize)| unsafe { protect(&bytes(group, *part), libc::PROT_NONE) };
-    if parts.iter().all(|part| shut(part).is_ok()) {
-        set_all(state, group, open, Word::CLOSED);
-        return open.count_ones() as usize;
-    }
-    // The system has no more mappings. A part of it may have closed.
-    for run in runs(open) {
-        // SAFETY: the program may read and write there.
-        if unsafe { protect(&bytes(group, run), READ_WRITE) }.is_err() {
-            lost("the system does not open its memory again");
-        }
-    }
-    0
-}
-
-/// Stores some pages of a group that rests and are `there`. `None` if there are none, and `Some(0)` if the store is
-/// full.
-fn store_some(state: &mut State, group: usize, there: u64, least: usize) -> Option<usize> {
-    let there = there & state.book.pages(group, |_, word| word == Word::CLOSED);
-    let mut some = 0;
-    for first in (0..GROUP_PAGES).step_by(STEP) {
-        some = there & aligned(first, STEP);
-        if some != 0 && state.shares {
-            let own = reach::exclusive(group + first * PAGE, STEP) << first;
-            if some & !own != 0 {
-                wait(state, group);
-            }
-            some &= own;
-        }
-        if some != 0 {
-            break;
-        }
-    }
-    if some == 0 {
-        return None;
-    }
-    let mut stored = 0;
-    for run in runs(some) {
-        stored += store_run(state, group, run, least)?;
-        if stored >= least && is_awaited() {
-            break;
-        }
-    }
-    if let Some(fold) = &mut state.fold {
-        fold.room += stored as i64 * 2 / 3;
-        fold.stuck = stored == 0;
-        add(&fold.slot.pages_out, stored as u64);
-    }
-    Some(stored)
-}
-
-/// Lets a group wait on the shelf: it is pinned, or another process would keep its pages in memory.
-fn wait(state: &mut State, group: usize) {
-    if let Some(fold) = &mut state.fold
-        && fold.shelf.last() != Some(&group)
-    {
-        fold.shelf.push(group);
-    }
-}
-
-/// Stores neighbouring pages. `None` if they cannot leave, which means that they are locked.
-fn store_run(state: &mut State, group: usize, run: (usize, usize), least: usize) -> Option<usize> {
-    let range = bytes(group, run);
-    let fold = state.fold.as_mut()?;
-    let mut slots = Vec::new();
-    let began = fold.is_timed().then(Instant::now);
-    for page in range.clone().step_by(PAGE) {
-        if slots.len() >= least && is_awaited() {
-            break;
-        }
-        let copy = &mut fold.buffer[..PAGE];
-        if !copy_closed(&(page..page + PAGE), copy) {
-            break;
-        }
-        let Some(slot) = fold.store.keep(copy) else { break };
-        slots.push(slot);
-    }
-    if let Some(began) = began.filter(|_| !slots.is_empty()) {
-        fold.worth.out_took(began.elapsed() / slots.len() as u32);
-    }
-    let gone = range.start..range.start + slots.len() * PAGE;
-    // SAFETY: the pages are in the store, and closed.
-    if gone.start < gone.end && unsafe { advise(&gone, libc::MADV_DONTNEED) }.is_err() {
-        slots.iter().for_each(|&slot| fold.store.give_back(slot));
-        dissolve(state, &range);
-        return None;
-    }
-    state.change(group, |book| {
-        let places = gone.clone().step_by(PAGE).zip(&slots);
-        places.for_each(|(page, &slot)| book.set(page, Word::slot(slot)));
-    });
-    Some(slots.len())
-}
-
-/// Copies pages that are closed. False if the system refuses.
-fn copy_closed(range: &Range<usize>, buffer: &mut [u8]) -> bool {
-    if reach::get(range.start, buffer) {
-        return true;
-    }
-    // SAFETY: who writes waits for the lock in the handler, and then finds the page in the store.
-    if unsafe { protect(range, libc::PROT_READ) }.is_err() {
-        return false;
-    }
-    // SAFETY: the pages are readable, and nobody writes to them.
-    unsafe {
-        core::ptr::copy_nonoverlapping(range.start as *const u8, buffer.as_mut_ptr(), range.len());
-    }
-    // SAFETY: a touch is served.
-    if unsafe { protect(range, libc::PROT_NONE) }.is_err() {
-        lost("the system does not close its memory again");
-    }
-    true
-}
-
 /// Opens a range, and keeps it open for `work`.
-pub(super) fn held_open<R>(
+pub(crate) fn held_open<R>(
     state: &mut State,
     range: &Range<usize>,
     work: impl FnOnce(&mut State) -> R,
@@ -403,7 +233,7 @@ pub(super) fn held_open<R>(
 }
 
 /// Memory of a range opens, and folds no more.
-pub(super) fn dissolve(state: &mut State, range: &Range<usize>) {
+pub(crate) fn dissolve(state: &mut State, range: &Range<usize>) {
     held_open(state, range, |state| {
         state.spans.turn(range, Kind::Folds, Kind::Stays);
         state.spans.turn(range, Kind::Bare, Kind::Stays);
@@ -411,7 +241,7 @@ pub(super) fn dissolve(state: &mut State, range: &Range<usize>) {
 }
 
 /// All memory opens, and nothing folds any more.
-pub(super) fn melt(state: &mut State) {
+pub(crate) fn melt(state: &mut State) {
     state.melted = true;
     let all: Vec<_> = state.spans.all().map(|(span, _)| span).collect();
     all.iter().for_each(|span| dissolve(state, span));
@@ -456,7 +286,7 @@ pub(crate) fn look_again(state: &mut State) {
 
 /// Memory comes to a range that has no access, and folds. Returns the system's number if it
 /// refuses.
-pub(super) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+pub(crate) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
     let is_folding = state.fold.is_some() && !state.melted;
     if is_folding && range.len() <= FRESH_MAX {
         // SAFETY: it changes no byte. An error means that there are no huge pages.
@@ -486,7 +316,7 @@ fn bytes_of(group: usize, range: &Range<usize>) -> Range<usize> {
 }
 
 /// The program gives memory up.
-pub(super) fn give_up(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+pub(crate) fn give_up(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
     // SAFETY: the program does not want the content.
     unsafe { release(range)? };
     state.forget(range, Word::PROGRAM);
@@ -509,12 +339,12 @@ pub(crate) fn hold(want: usize) -> usize {
 }
 
 /// The pages of memory of a length, rounded outwards.
-pub(super) fn pages(start: usize, len: usize) -> Range<usize> {
+pub(crate) fn pages(start: usize, len: usize) -> Range<usize> {
     outwards(&(start..start.saturating_add(len)))
 }
 
 /// A call about whole ranges of the arena, from the passage.
-pub(super) fn ask(number: libc::c_long, arguments: [usize; 6]) -> isize {
+pub(crate) fn ask(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: the program asks for it; what it changes is noted by the caller.
     unsafe { pass(number, arguments) }
 }

@@ -12,7 +12,7 @@
 //! Invariant: no page closes in a group that is pinned. Lock: none; the bit changes under the lock
 //! of the state.
 
-use super::arena;
+use super::addresses;
 use crate::floor::yard;
 use crate::places::GROUP;
 use core::ops::Range;
@@ -26,7 +26,7 @@ static TABLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the table. False if the system has no address space.
 pub(crate) fn make() -> bool {
-    let len = arena::range().len() / GROUP * size_of::<u32>();
+    let len = addresses::range().len() / GROUP * size_of::<u32>();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping.
     let table = unsafe { yard::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
@@ -37,7 +37,7 @@ pub(crate) fn make() -> bool {
 
 /// The words of the groups of a range, as far as it is in the arena.
 fn words(range: &Range<usize>) -> &'static [AtomicU32] {
-    let whole = arena::range();
+    let whole = addresses::range();
     let (start, end) = (range.start.max(whole.start), range.end.min(whole.end));
     if start >= end {
         return &[];
