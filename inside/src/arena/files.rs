@@ -99,9 +99,7 @@ impl File {
         if low >= 0 {
             close(low as i32);
         }
-        if placed == NONE && known != NONE {
-            close(known);
-        }
+        // Without a new file the parent's stays, so that the number is not the program's.
         if known == NONE {
             // relaxed: as above.
             self.number.store(placed, Ordering::Relaxed);

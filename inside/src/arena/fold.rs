@@ -65,8 +65,7 @@ pub(crate) struct Fold {
 }
 
 impl Fold {
-    /// Pages that rest are at most `resting_max`, and those of one group more.
-    pub(crate) fn new(store: Store, slot: &'static Slot, resting_max: usize) -> Fold {
+    pub(crate) fn new(store: Store, slot: &'static Slot) -> Fold {
         let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
         Fold {
             store,
@@ -74,7 +73,7 @@ impl Fold {
             queue: VecDeque::new(),
             resting: VecDeque::new(),
             resting_pages: 0,
-            resting_max,
+            resting_max: 0,
             shelf: Vec::new(),
             buffer: vec![0; GROUP].into_boxed_slice(),
             stored_density: Density::default(),
@@ -89,6 +88,11 @@ impl Fold {
             room: 0,
             stuck: false,
         }
+    }
+
+    /// So many pages may rest, and those of one group more.
+    pub(crate) fn set_resting_max(&mut self, pages: usize) {
+        self.resting_max = pages;
     }
 
     /// A forked child counts in a slot of its own.
@@ -133,10 +137,10 @@ impl Fold {
     }
 
     /// The group that is to leave next, and those of its pages that were in memory when it was
-    /// first asked for. None leaves while few rest: if most memory is shared with other processes
-    /// and has to stay, the few pages that could leave would do nothing but come and go.
-    pub(crate) fn next_to_leave(&mut self) -> Option<(usize, u64)> {
-        if self.resting_pages < self.resting_max / 2 {
+    /// first asked for. If the process shares pages with others, these have to stay, and the few
+    /// that could leave would do nothing but come and go. So none leaves then while few rest.
+    pub(crate) fn next_to_leave(&mut self, shares: bool) -> Option<(usize, u64)> {
+        if shares && self.resting_pages < self.resting_max / 2 {
             return None;
         }
         let it = self.resting.front_mut()?;

@@ -57,13 +57,15 @@ pub(crate) fn list(state: &mut State, group: usize) {
 /// Closes the pages of a group that may leave: it is not pinned, and this process has them alone.
 /// Other groups are looked at again after a while.
 pub(crate) fn rest(state: &mut State, group: usize) {
-    let own = if state.shares { reach::exclusive(group, GROUP_PAGES) } else { u64::MAX };
-    // What is not in memory is nobody's.
-    if state.folds(group) & own == 0 || !pins::close(group) {
+    let (shared, own) =
+        if state.shares { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
+    let folds = state.folds(group);
+    let is_shared = folds & shared != 0 && folds & own == 0;
+    if is_shared || !pins::close(group) {
         wait(state, group);
         return;
     }
-    let pages = close(state, group, own);
+    let pages = close(state, group, !shared);
     if let Some(fold) = &mut state.fold
         && state.book.queue(group)
     {
@@ -113,11 +115,11 @@ pub(crate) fn store_some(
     for first in (0..GROUP_PAGES).step_by(STEP) {
         some = there & aligned(first, STEP);
         if some != 0 && state.shares {
-            let own = reach::exclusive(group + first * PAGE, STEP) << first;
-            if some & !own != 0 {
+            let shared = reach::shared(group + first * PAGE, STEP).0 << first;
+            if some & shared != 0 {
                 wait(state, group);
             }
-            some &= own;
+            some &= !shared;
         }
         if some != 0 {
             break;

@@ -61,8 +61,11 @@ pub(crate) fn pin(range: &Range<usize>) -> bool {
 /// Takes the pins of `pin` back.
 pub(crate) fn unpin(range: &Range<usize>) {
     for word in words(range) {
-        // Release pairs with the SeqCst in `close`, so that the call's work is seen.
-        word.fetch_sub(1, Ordering::Release);
+        // In a child that was forked within the call, the pin is gone.
+        let less = |word: u32| (word & !CLOSED != 0).then(|| word - 1);
+        // Release pairs with the SeqCst in `close`, so that the call's work is seen. relaxed: a
+        // failure reads nothing.
+        let _ = word.fetch_update(Ordering::Release, Ordering::Relaxed, less);
     }
 }
 

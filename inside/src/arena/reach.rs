@@ -24,19 +24,22 @@ pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
     unsafe { pass(libc::SYS_pread64, arguments) == bytes.len() as isize }
 }
 
-/// The pages of some, from `address` on, that this process alone has, as bits. If the system does
-/// not tell, all of them.
-pub(crate) fn exclusive(address: usize, pages: usize) -> u64 {
+/// Of some pages, from `address` on, as bits: those that other processes have too, and those that
+/// this process alone has in memory. If the system does not tell, all are its own.
+pub(crate) fn shared(address: usize, pages: usize) -> (u64, u64) {
     let mut words = [0u64; GROUP_PAGES];
     let (len, from) = (pages * size_of::<u64>(), address / PAGE * size_of::<u64>());
     let file = files::pages() as usize;
     let arguments = [file, words.as_mut_ptr() as usize, len, from, 0, 0];
     // SAFETY: the words are ours to write, and there are as many as pages of a group.
     if pages > GROUP_PAGES || unsafe { call(libc::SYS_pread64, arguments) } != len as isize {
-        return u64::MAX;
+        return (0, u64::MAX);
     }
-    let words = words[..pages].iter().enumerate();
-    words.fold(0, |all, (page, word)| all | (word >> EXCLUSIVE & 1) << page)
+    let bit = |word: u64, bit: u32| word >> bit & 1;
+    words[..pages].iter().enumerate().fold((0, 0), |(shared, own), (page, &word)| {
+        let (there, alone) = (bit(word, PRESENT) << page, bit(word, EXCLUSIVE) << page);
+        (shared | there & !alone, own | there & alone)
+    })
 }
 
 /// Puts the bytes of whole pages in their place, which is closed. False if the system refuses.
@@ -68,10 +71,11 @@ fn moved(address: usize, bytes: &[u8]) -> bool {
     }
 }
 
-/// The bit of a word of `/proc/self/pagemap` that says that nobody else has the page.
+/// Bits of a word of `/proc/self/pagemap`: nobody else has the page, and it is in memory.
 const EXCLUSIVE: u32 = 56;
+const PRESENT: u32 = 63;
 
-const _: () = assert!(EXCLUSIVE < u64::BITS, "a bit of a word");
+const _: () = assert!(EXCLUSIVE < PRESENT && PRESENT < u64::BITS, "bits of a word");
 
 /// Reads a value of the program. `None` if it is not there.
 pub(crate) fn peek<T: Copy>(address: usize) -> Option<T> {

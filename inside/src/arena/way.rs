@@ -139,18 +139,15 @@ fn try_open(state: &mut State, range: &Range<usize>) -> bool {
         }
         for group in closed {
             let pages = state.closed(group) & part(group, &piece);
-            let out: Vec<_> = state.book.out(&(piece.start.max(group)..piece.end)).collect();
-            let out = out.into_iter().take_while(|(page, _)| *page < group + GROUP);
-            let words: Vec<Word> = out.map(|(_, word)| word).collect();
             set_all(state, group, pages, Word::PROGRAM);
-            words.into_iter().for_each(|word| state.give_back(word));
             list(state, group);
         }
     }
     true
 }
 
-/// Puts what the store has of these pages in their places, which stay closed.
+/// Puts what the store has of these pages in their places, which stay closed. The store does not
+/// have them any more, so they are put there once, even if the system then refuses to open them.
 fn fill(state: &mut State, group: usize, pages: u64) {
     let stored = state.book.stored(group) & pages;
     let Some(fold) = &mut state.fold else { return };
@@ -164,6 +161,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
             if !fold.store.read(slot, to) {
                 lost("a page of its memory is damaged in the store");
             }
+            fold.store.give_back(slot);
         }
         if !reach::put(place.start, buffer) {
             lost("the system refuses to put its memory back");
@@ -171,6 +169,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
         fold.room -= count as i64;
         add(&fold.slot.pages_in, count as u64);
     }
+    set_all(state, group, stored, Word::CLOSED);
 }
 
 /// Makes room for pages that are about to come, if there is none.
@@ -198,7 +197,7 @@ fn step(state: &mut State, least: usize) -> Step {
         rest(state, group);
         return Step::Rested;
     }
-    let Some((group, there)) = fold.next_to_leave() else { return Step::Nothing };
+    let Some((group, there)) = fold.next_to_leave(state.shares) else { return Step::Nothing };
     match out::store_some(state, group, there, least) {
         Ok(Some(0)) => Step::Nothing,
         Ok(Some(pages)) => Step::Stored(pages),
@@ -289,25 +288,35 @@ pub(crate) fn look_again(state: &mut State) {
 pub(crate) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
     let is_folding = state.fold.is_some() && !state.melted;
     if is_folding && range.len() <= FRESH_MAX {
-        // SAFETY: it changes no byte. An error means that there are no huge pages.
-        let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
-        state.spans.set(range, Kind::Folds);
-        for group in groups(range) {
-            let pages = part(group, range);
-            if pins::close(group) {
-                set_all(state, group, pages, Word::CLOSED);
-            } else {
-                // SAFETY: the memory is new.
-                unsafe { protect(&bytes_of(group, range), READ_WRITE)? };
-                list(state, group);
-            }
+        let done = fresh_and_closed(state, range);
+        if done.is_err() {
+            // The program does not get it.
+            let _ = give_up(state, range);
         }
-        return Ok(());
+        return done;
     }
     // SAFETY: the memory is new.
     unsafe { protect(range, READ_WRITE)? };
     let kind = if state.melted { Kind::Stays } else { Kind::Folds };
     state.spans.set(range, kind);
+    Ok(())
+}
+
+/// The same for memory that is closed until it is touched, except where a system call uses a group.
+fn fresh_and_closed(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    // SAFETY: it changes no byte. An error means that there are no huge pages.
+    let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
+    state.spans.set(range, Kind::Folds);
+    for group in groups(range) {
+        let pages = part(group, range);
+        if pins::close(group) {
+            set_all(state, group, pages, Word::CLOSED);
+        } else {
+            // SAFETY: the memory is new.
+            unsafe { protect(&bytes_of(group, range), READ_WRITE)? };
+            list(state, group);
+        }
+    }
     Ok(())
 }
 

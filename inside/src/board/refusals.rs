@@ -1,6 +1,6 @@
 //! Why a process does not fold, beside the errors of the system, which are positive.
 
-/// Without userfaultfd: it does not have glibc.
+/// Without userfaultfd: it does not have glibc 2.34 or later.
 pub const LIBRARY: i32 = -2;
 /// Without userfaultfd: the kernel puts libraries at the same addresses in every program.
 pub const ADDRESSES: i32 = -3;

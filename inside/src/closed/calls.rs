@@ -30,6 +30,9 @@ pub(super) enum Use {
 /// paths, values of options.
 const SMALL: usize = 64 << 10;
 
+/// The most bytes that the kernel moves in a call (`MAX_RW_COUNT`).
+const BYTES_MAX: usize = 0x7fff_f000;
+
 /// A call, its argument that is an address, the argument that is the length, and the bytes of one.
 const LENGTHS: &[(c_long, usize, usize, usize)] = &[
     (libc::SYS_read, 1, 2, 1),
@@ -178,7 +181,8 @@ pub(super) fn used(
         return None;
     }
     let row = LENGTHS.iter().find(|row| (row.0, row.1) == (number, argument));
-    let mut len = row.map_or(SMALL, |row| arguments[row.2].saturating_mul(row.3));
+    let told = row.map(|row| arguments[row.2].saturating_mul(row.3).min(BYTES_MAX));
+    let mut len = told.unwrap_or(SMALL);
     if MESSAGES.contains(&number) && argument == 1 {
         len = arguments[2].saturating_add(MESSAGE_HEAD);
     }
@@ -204,8 +208,7 @@ mod tests {
         let stat = [at, at + 5, 0, 0, 0, 0];
         assert_eq!(used(libc::SYS_stat, &stat, 1), Some(at + 5..at + 5 + SMALL));
         let huge = [0, at, usize::MAX, 0, 0, 0];
-        let all = at..addresses::START + addresses::LEN_MAX;
-        assert_eq!(used(libc::SYS_write, &huge, 1), Some(all));
+        assert_eq!(used(libc::SYS_write, &huge, 1), Some(at..at + BYTES_MAX));
         let message = [0, at, 10, 0, 0, 0];
         assert_eq!(used(libc::SYS_msgsnd, &message, 1), Some(at..at + 18));
     }

@@ -1,10 +1,11 @@
 //! The filter that makes system calls come to our handler.
 //!
 //! ```text
-//!   return from a signal, vfork, new threads          passes
+//!   return from a signal, vfork                       passes
 //!   an address of the arena among the arguments       traps, unless it comes from the passage
 //!   the C library: mmap, brk, signals, fork, nested   trap
 //!   the C library: close and dup2 of our descriptors  are refused
+//!   the C library: clone3                             is refused, and it takes clone instead
 //!   anything else                                     passes
 //! ```
 //!
@@ -38,16 +39,23 @@ const X86_64: u32 = 0xc000_003e;
 const TSYNC: usize = 1;
 
 /// Their registers are those of any code, or a child comes out of them.
-const PASSES: &[libc::c_long] = &[
-    libc::SYS_rt_sigreturn,
-    libc::SYS_vfork,
-    libc::SYS_clone3,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-];
+const PASSES: &[libc::c_long] =
+    &[libc::SYS_rt_sigreturn, libc::SYS_vfork, libc::SYS_exit, libc::SYS_exit_group];
 
-/// Steps from the test of a clone to the end of those of addresses.
-const FORKS: usize = 1 + 6 * 11;
+/// Calls without addresses, or with structures behind them: what else is in registers is of any
+/// code. A child by `clone3` may have our handlers taken away, and would die of the filter.
+const BARE: &[libc::c_long] = &[
+    libc::SYS_clone,
+    libc::SYS_fork,
+    libc::SYS_clone3,
+    libc::SYS_close,
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+];
+/// Steps of the tests of addresses.
+const ADDRESSES: usize = 6 * 11;
+
+const _: () = assert!(BARE.len() + ADDRESSES < 256, "a jump is a byte");
 
 /// Masks that are mostly not there: the call, and the argument.
 const OPTIONAL: &[(libc::c_long, u32)] =
@@ -95,9 +103,10 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
     for &number in PASSES {
         program.extend([step(EQUAL, 0, 1, number as u32), ALLOW]);
     }
-    // What is behind the flags of a clone may be anything.
-    program.extend([step(EQUAL, FORKS as u8, 0, libc::SYS_clone as u32)]);
-    program.extend([step(EQUAL, FORKS as u8 - 1, 0, libc::SYS_fork as u32)]);
+    for (at, &number) in BARE.iter().enumerate() {
+        let over = BARE.len() - 1 - at + ADDRESSES;
+        program.push(step(EQUAL, over as u8, 0, number as u32));
+    }
     let addresses = program.len();
     for argument in 0..6 {
         // An address of the arena: what comes from the passage passes.
@@ -115,7 +124,7 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
             TRAP,
         ]);
     }
-    debug_assert_eq!(program.len(), addresses + FORKS - 1, "the jump over the addresses");
+    debug_assert_eq!(program.len(), addresses + ADDRESSES, "the jump over the addresses");
     program.extend([
         step(LOAD, 0, 0, INSTRUCTION + UPPER),
         step(EQUAL, 1, 0, (library.start >> 32) as u32),
@@ -131,6 +140,8 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
         program.extend([step(EQUAL, 0, 1, number as u32), TRAP]);
     }
     program.extend([step(EQUAL, 0, 1, libc::SYS_fork as u32), TRAP]);
+    let absent = step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+    program.extend([step(EQUAL, 0, 1, libc::SYS_clone3 as u32), absent]);
     // A child with memory of its own, as fork makes it.
     program.extend([
         step(EQUAL, 0, 5, libc::SYS_clone as u32),
@@ -275,7 +286,7 @@ mod tests {
                     let traps = answer == libc::SECCOMP_RET_TRAP;
                     assert!(!traps || meant, "{number} {arguments:x?} {instruction:x}");
                     let has_address = arguments.contains(&address);
-                    let by_flags = [libc::SYS_clone, libc::SYS_fork].contains(&number);
+                    let by_flags = BARE.contains(&number);
                     let passes = PASSES.contains(&number) || instruction == PASSAGE + 30;
                     let expected = has_address && !passes;
                     assert!(by_flags || (traps && has_address) == expected, "{number}");
@@ -300,7 +311,14 @@ mod tests {
         let close = |number: i32| answer(libc::SYS_close, [number as usize; 6], inside);
         let put_over =
             |number: i32| answer(libc::SYS_dup2, [5, number as usize, 0, 0, 0, 0], inside);
+        let clone3 = |instruction| answer(libc::SYS_clone3, [0, 88, 0, 0, 0, 0], instruction);
+        assert_eq!(clone3(inside), libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+        assert_eq!(clone3(0x40_1000), libc::SECCOMP_RET_ALLOW);
         for ours in OURS {
+            // What is behind the arguments of a call may be anything.
+            let behind = [ours as usize, addresses::START, addresses::START, 0, 0, 0];
+            let refused = libc::SECCOMP_RET_ERRNO | libc::EBADF as u32;
+            assert_eq!(answer(libc::SYS_close, behind, inside), refused);
             assert_eq!(close(ours), libc::SECCOMP_RET_ERRNO | libc::EBADF as u32);
             assert_eq!(put_over(ours), libc::SECCOMP_RET_ERRNO | libc::EBUSY as u32);
             assert_eq!(close(ours - 1), libc::SECCOMP_RET_ALLOW);

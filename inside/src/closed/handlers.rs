@@ -116,6 +116,8 @@ impl Trap {
         if filter::forks(self.number, &self.arguments) {
             return self.fork();
         }
+        // In a child that has not come home, pins end.
+        state::settle();
         let kind = calls::kind(self.number);
         if kind == Use::Memory {
             self.aside(about_memory);
@@ -204,6 +206,10 @@ impl Trap {
 
     /// Pins what the arguments lead to. True if all of it is open.
     fn pin(&mut self) -> bool {
+        if nested::executes(self.number) {
+            // Its arguments are among what `nested` pins, and takes back.
+            return true;
+        }
         let mut open = true;
         for argument in 0..6 {
             self.direct[argument] = calls::used(self.number, &self.arguments, argument);

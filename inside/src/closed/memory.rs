@@ -14,7 +14,7 @@
 
 use crate::arena::addresses::{self, advise, protect};
 use crate::arena::state::{State, groups, part};
-use crate::arena::way::{ask, dissolve, fresh, give_up, held_open, open_range, pages};
+use crate::arena::way::{ask, dissolve, fresh, give_up, held_open, pages};
 use crate::places::Kind;
 use crate::places::{MAPPING_MIN, PAGE, Place, Word};
 use core::ops::Range;
@@ -239,8 +239,8 @@ fn take_advice(state: &mut State, at: usize, len: usize, advice: i32) -> Answer 
         }
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => None,
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
-            open_range(state, &range);
-            None
+            let arguments = [at, len, advice as usize, 0, 0, 0];
+            Some(held_open(state, &range, |_| ask(libc::SYS_madvise, arguments)))
         }
         _ => {
             dissolve(state, &range);
@@ -315,6 +315,8 @@ fn name_elsewhere(state: &mut State, page: usize, target: usize, word: Word) {
         // The new place is open: only closed pages are in the store.
         return copy(state, page, target);
     }
+    // A page of zeros may have been stored there.
+    state.forget(&(target..target + PAGE), Word::CLOSED);
     state.change(group(target), |book| book.set(target, word));
     state.change(group(page), |book| book.set(page, Word::CLOSED));
 }

@@ -14,6 +14,7 @@ use crate::arena::{addresses, files, pins, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
 use crate::floor::{call, passage};
+use core::ffi::{CStr, c_char};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -67,10 +68,14 @@ extern "C" fn prepare(setup: &mut Setup) {
 
 fn try_prepare(library: &Library) -> Result<(), i32> {
     let text = text_of(library.function).ok_or(refusals::LIBRARY)?;
+    if !is_whole(library.function) {
+        return Err(refusals::LIBRARY);
+    }
     if text.start >> 32 != text.end >> 32 || !is_random() {
         return Err(refusals::ADDRESSES);
     }
     allows_traps()?;
+    closes_ranges()?;
     passage::make()?;
     addresses::reserve()?;
     if !pins::make() {
@@ -90,7 +95,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
 
 /// Whether the system allows this way, as far as one process can tell of others.
 pub(crate) fn is_allowed() -> bool {
-    is_random() && allows_traps().is_ok()
+    is_random() && allows_traps().is_ok() && closes_ranges().is_ok()
 }
 
 /// Whether the kernel chooses addresses by chance.
@@ -100,6 +105,33 @@ fn is_random() -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space");
     let is_on = text.map_or(true, |text| text.trim() != "0");
     is_on && persona >= 0 && persona & FIXED_ADDRESSES == 0
+}
+
+/// Whether the C library is one file. Threads have another one before glibc 2.34, whose calls the
+/// filter would not know.
+fn is_whole(function: usize) -> bool {
+    const WHOLE: (u32, u32) = (2, 34);
+    // SAFETY: the loader has bound it: it is `gnu_get_libc_version`, whose text stays.
+    let version = unsafe {
+        let function = core::mem::transmute::<usize, extern "C" fn() -> *const c_char>(function);
+        CStr::from_ptr(function())
+    };
+    parts(version.to_bytes()).is_some_and(|version| version >= WHOLE)
+}
+
+/// The two numbers of a version.
+fn parts(version: &[u8]) -> Option<(u32, u32)> {
+    let mut numbers = core::str::from_utf8(version).ok()?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Whether the kernel closes ranges of descriptors. What the C library does without that does not
+/// end while a descriptor cannot be closed.
+fn closes_ranges() -> Result<(), i32> {
+    const NONE: usize = u32::MAX as usize;
+    // SAFETY: there is no descriptor with this number.
+    let answer = unsafe { call::call(libc::SYS_close_range, [NONE, NONE, 0, 0, 0, 0]) };
+    if answer == 0 { Ok(()) } else { Err(-answer as i32) }
 }
 
 /// Whether the kernel can trap system calls.
@@ -125,4 +157,17 @@ fn text_of(function: usize) -> Option<Range<usize>> {
         let has = (start..end).contains(&function) && rest.starts_with("r-x");
         has.then_some(start..end)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_two_numbers() {
+        assert_eq!(parts(b"2.36"), Some((2, 36)));
+        assert_eq!(parts(b"2.34.9000"), Some((2, 34)));
+        assert!(parts(b"2.9") < parts(b"2.34") && parts(b"3.0") > parts(b"2.34"));
+        assert_eq!((parts(b"2"), parts(b"x.1"), parts(b"")), (None, None, None));
+    }
 }

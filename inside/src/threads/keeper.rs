@@ -147,8 +147,9 @@ impl Keeper {
             state.melted = true;
             return;
         };
-        let resting = (quota / RESTING_PART).clamp(RESTING_MIN, RESTING_MAX) as usize;
-        arena::fold(state, Fold::new(store, self.slot, resting / PAGE));
+        let mut fold = Fold::new(store, self.slot);
+        fold.set_resting_max(resting_max(quota));
+        arena::fold(state, fold);
     }
 
     /// Keeps the process within `quota`. Returns how long to sleep, in milliseconds.
@@ -158,6 +159,7 @@ impl Keeper {
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
                 fold.room = room / PAGE as i64;
+                fold.set_resting_max(resting_max(quota));
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
@@ -186,4 +188,9 @@ impl Keeper {
             });
         }
     }
+}
+
+/// Pages that may rest in a process with a quota.
+fn resting_max(quota: u64) -> usize {
+    (quota / RESTING_PART).clamp(RESTING_MIN, RESTING_MAX) as usize / PAGE
 }
