@@ -57,6 +57,7 @@ mod ways;
 /// What models run.
 #[cfg(loom)]
 pub mod model {
+    pub use crate::floor::pin::PinWord;
     pub use crate::floor::still::{Still, Who};
     pub use crate::floor::turn::{Taken, Turn};
 }

@@ -1,11 +1,13 @@
-//! The lock and the still point of forks, and the owner of a slot, under every interleaving of two
-//! preemptions.
+//! The lock and the still point of forks, pins, and the owner of a slot, under every interleaving
+//! of two preemptions.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
 //! Claims
 //! - One thread at a time has the turn, whether it waited for it or tried, and knows that it has.
 //! - While a fork copies, a pager that rests changes nothing.
+//! - While a system call uses a group, no page of it closes, and what closed before it is seen
+//!   open.
 //! - A slot has one owner, and the next one finds what the last one left.
 #![cfg(loom)]
 
@@ -15,7 +17,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use ramfold_inside::board::Owner;
-use ramfold_inside::model::{Still, Taken, Turn, Who};
+use ramfold_inside::model::{PinWord, Still, Taken, Turn, Who};
 
 /// What the turn guards.
 struct Guarded {
@@ -56,6 +58,54 @@ fn one_thread_has_the_turn() {
         let sum = guarded.value.with(|value| unsafe { *value });
         assert_eq!(sum, 1 + u32::from(tried));
         guarded.turn.give();
+    });
+}
+
+/// A group that a system call writes, and that the pager closes, stores and opens.
+struct Used {
+    word: PinWord,
+    page: UnsafeCell<u32>,
+}
+
+// SAFETY: the word guards the page, which is what the model checks.
+unsafe impl Sync for Used {}
+// SAFETY: as above.
+unsafe impl Send for Used {}
+
+impl Used {
+    fn write(&self) {
+        // SAFETY: the group is pinned and open, or closed; loom finds it if both are at work.
+        self.page.with_mut(|page| unsafe { *page += 1 });
+    }
+}
+
+#[test]
+fn no_page_closes_while_a_call_uses_it() {
+    loom::model(|| {
+        let used = Arc::new(Used { word: PinWord::default(), page: UnsafeCell::new(0) });
+        let calls = Arc::clone(&used);
+        let caller = thread::spawn(move || {
+            let mut written = 0;
+            for _ in 0..2 {
+                // If pages are closed, the caller would take the lock and open them.
+                if calls.word.pin() {
+                    calls.write();
+                    written += 1;
+                }
+                calls.word.unpin();
+            }
+            written
+        });
+        let closed = used.word.close();
+        if closed {
+            used.write();
+            used.word.open();
+        }
+        let written = caller.join().expect("it calls") + u32::from(closed);
+        // A pager that takes over afterwards sees all of it.
+        assert!(used.word.close(), "nobody uses it");
+        // SAFETY: there is one thread.
+        assert_eq!(used.page.with(|page| unsafe { *page }), written);
     });
 }
 

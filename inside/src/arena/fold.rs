@@ -6,7 +6,10 @@
 //!     '---- touched ---'
 //! ```
 //!
-//! Invariant: a group is in `queue`, in `resting`, or in neither. Lock: that of the state.
+//! A group that is pinned or shared waits on the shelf until it is queued again.
+//!
+//! Invariant: a group is in `queue`, in `resting`, or in neither. `resting_pages` is the sum of the
+//! pages of `resting`. Lock: that of the state.
 
 use super::addresses;
 use crate::board::Slot;
@@ -17,6 +20,7 @@ use std::collections::VecDeque;
 /// Pages that open together at least, because mappings become scarce: from so many eighths of them
 /// on, and the pages.
 const SCARCE: [(usize, usize); 3] = [(4, 64), (3, 16), (2, 4)];
+/// The time of one store in this many is taken, because taking it costs a system call.
 const TIMED_ONE_IN: u32 = 16;
 /// A page that opens beside another closes again later: in per cent of a fault.
 const RESTING_PER_CENT: u32 = 15;
@@ -163,7 +167,7 @@ impl Fold {
         }
     }
 
-    /// Whether the time of what is done next is to be taken: of one in 16, because it costs a call.
+    /// Whether the time of what is done next is to be taken.
     pub(crate) fn is_timed(&mut self) -> bool {
         self.timed = (self.timed + 1) % TIMED_ONE_IN;
         self.timed == 0
@@ -187,5 +191,96 @@ impl Fold {
         self.walks[walk] = (address - page * PAGE + end * PAGE, window);
         self.next_walk = if known.is_some() { self.next_walk } else { (walk + 1) % WALKS };
         wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::Board;
+    use zram::{Algorithm, Codec};
+
+    const AT: usize = addresses::START;
+
+    /// Room for 100 resting pages, and 800 mappings.
+    fn fold(name: &str) -> Fold {
+        let path = std::env::temp_dir().join(format!("board-fold-{name}-{}", std::process::id()));
+        let board = Box::leak(Box::new(Board::create(&path, 1 << 30, "lz4").expect("a board")));
+        std::fs::remove_file(&path).expect("it is there");
+        let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 26).expect("a store");
+        let mut fold = Fold::new(store, board.claim(1).expect("free"));
+        fold.maps_max = 800;
+        fold.set_resting_max(100);
+        fold
+    }
+
+    #[test]
+    fn groups_rest_as_long_as_there_is_room_for_their_pages() {
+        let mut fold = fold("rest");
+        fold.queue.extend((0..9).map(|number| AT + number * GROUP));
+        let mut rested = 0;
+        while let Some(group) = fold.next_to_rest() {
+            fold.rests(group, 30);
+            rested += 1;
+        }
+        assert_eq!(rested, 4, "the fourth begins below 100 pages");
+        fold.has_left();
+        assert_eq!(fold.next_to_rest(), Some(AT + 4 * GROUP));
+        assert_eq!(fold.resting_pages, 90);
+    }
+
+    #[test]
+    fn few_that_rest_stay_if_the_others_are_shared() {
+        let mut fold = fold("share");
+        fold.resting.push_back(Resting { group: AT, pages: 40, there: Some(7) });
+        fold.resting_pages = 40;
+        assert_eq!(fold.next_to_leave(true), None);
+        assert_eq!(fold.next_to_leave(false), Some((AT, 7)));
+        fold.rests(AT + GROUP, 10);
+        assert_eq!(fold.next_to_leave(true), Some((AT, 7)), "half of what may rest");
+    }
+
+    #[test]
+    fn more_pages_open_together_as_mappings_become_scarce() {
+        let fold = fold("scarce");
+        let rows = [(0, 1), (199, 1), (200, 4), (299, 4), (300, 16), (400, 64), (9999, 64)];
+        for (edges, pages) in rows {
+            assert_eq!(fold.scarce(edges), pages, "{edges} of 800");
+        }
+        let mut fold = fold;
+        assert_eq!(fold.window(AT + 6 * PAGE, 1, 0), bits(6, 1));
+        assert_eq!(fold.window(AT + 9 * PAGE, 1, 200), bits(8, 4), "aligned");
+        assert_eq!(fold.window(AT + 17 * PAGE, 16, 200), bits(16, 16), "more by density");
+    }
+
+    #[test]
+    fn a_walk_brings_twice_as_many_each_time() {
+        let mut fold = fold("walk");
+        let mut page = 0;
+        for count in [1, 2, 4, 8, 16, 32] {
+            assert_eq!(fold.window(AT + page * PAGE, 1, 0), bits(page, count.min(64 - page)));
+            page += count;
+        }
+    }
+
+    #[test]
+    fn in_watched_groups_each_page_waits_for_its_own_touch_and_teaches() {
+        let mut fold = fold("watch");
+        let groups = || (0..3200).map(|number| AT + number * GROUP);
+        let other = groups().find(|&group| !is_watched(group)).expect("most are not");
+        let brought = |fold: &mut Fold| fold.window_stored(other + 40 * PAGE, u64::MAX, 0);
+        assert_eq!(brought(&mut fold), bits(40, 1), "nothing is known");
+        for group in groups().filter(|&group| is_watched(group)) {
+            let mut stored = u64::MAX;
+            // All are wanted, and none follows another.
+            for page in (0..64).map(|step| step * 27 % 64) {
+                let came = fold.window_stored(group + page * PAGE, stored, 0);
+                assert_eq!(came, bits(page, 1));
+                stored &= !came;
+            }
+            fold.rests(group, 1);
+        }
+        assert_eq!(brought(&mut fold), bits(32, 16));
+        assert_eq!(fold.window_resting(other + 20 * PAGE, u64::MAX, 0), bits(16, 16), "by itself");
     }
 }

@@ -1,9 +1,10 @@
-//! Reaching memory that may be closed, or not be there: pages are put in place, structures of the
-//! program are read and written.
+//! Reaching memory that may be closed, or not be there: pages are put in place and copied,
+//! structures of the program are read and written.
 //!
 //! ```text
-//!   put           /proc/self/mem, which writes to closed pages
-//!                 or, where it cannot be opened, pages of ours that move there (mremap)
+//!   put, get      /proc/self/mem, which reaches closed pages
+//!                 put, where it cannot be opened: pages of ours move there (mremap)
+//!   shared        /proc/self/pagemap: which pages a forked process has too
 //!   peek, poke    as the kernel would: an error instead of a fault
 //! ```
 //!
@@ -15,6 +16,13 @@ use crate::floor::passage::pass;
 use crate::floor::yard;
 use crate::places::{GROUP_PAGES, PAGE};
 use core::mem::MaybeUninit;
+
+/// Bits of a word of `/proc/self/pagemap`: nobody else has the page, and it is in memory. The
+/// kernel's `pagemap.rst` describes them.
+const EXCLUSIVE: u32 = 56;
+const PRESENT: u32 = 63;
+
+const _: () = assert!(EXCLUSIVE < PRESENT && PRESENT < u64::BITS, "bits of a word");
 
 /// Copies whole pages that are closed. False if the system refuses.
 pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
@@ -71,12 +79,6 @@ fn moved(address: usize, bytes: &[u8]) -> bool {
     }
 }
 
-/// Bits of a word of `/proc/self/pagemap`: nobody else has the page, and it is in memory.
-const EXCLUSIVE: u32 = 56;
-const PRESENT: u32 = 63;
-
-const _: () = assert!(EXCLUSIVE < PRESENT && PRESENT < u64::BITS, "bits of a word");
-
 /// Reads a value of the program. `None` if it is not there.
 pub(crate) fn peek<T: Copy>(address: usize) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
@@ -118,4 +120,51 @@ fn is_refused(answer: isize) -> bool {
 pub(crate) fn own_pid() -> usize {
     // SAFETY: the call has no arguments.
     unsafe { call(libc::SYS_getpid, [0; 6]) as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::GROUP;
+
+    /// Memory that is written in part, and shared with a child for a while.
+    #[test]
+    fn pages_are_shared_while_a_child_has_them() {
+        files::open();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, of which all that is touched is ours.
+        let at = unsafe {
+            let at = libc::mmap(core::ptr::null_mut(), GROUP, access, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::madvise(at, GROUP, libc::MADV_NOHUGEPAGE);
+            at as usize
+        };
+        let write = |page: usize| {
+            // SAFETY: as above.
+            unsafe { ((at + page * PAGE) as *mut u8).write_volatile(1) };
+        };
+        write(0);
+        write(5);
+        assert_eq!(shared(at, GROUP_PAGES), (0, 0b10_0001), "what was never touched is nobody's");
+        // SAFETY: the child waits for its end, and does nothing else.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it does not return.
+            unsafe {
+                libc::pause();
+                libc::_exit(0);
+            }
+        }
+        assert_eq!(shared(at, GROUP_PAGES), (0b10_0001, 0));
+        write(5);
+        assert_eq!(shared(at, GROUP_PAGES), (1, 0b10_0000), "a copy of its own");
+        assert_eq!(shared(at + 5 * PAGE, 16), (0, 1), "from another page on");
+        // SAFETY: the child is ours.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, core::ptr::null_mut(), 0);
+        }
+        assert_eq!(shared(at, GROUP_PAGES), (0, 0b10_0001), "the child has gone");
+    }
 }

@@ -65,8 +65,10 @@ impl Executing {
     }
 }
 
-/// How long the pager steps aside for threads of the program.
+/// How long the pager steps aside for threads of the program, and how often at most: there may
+/// always be one that waits, and the figures of the board have to come.
 const STEP_ASIDE: Duration = Duration::from_micros(50);
+const STEPS_ASIDE: u32 = 20; // 1 ms
 /// How long the kernel may need until it has copied the words of a program that is executed.
 const EXECUTING_MAX: Duration = Duration::from_secs(60);
 
@@ -168,12 +170,11 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
     under(taken, work)
 }
 
-/// The same for the pager, which lets the program's threads go first.
+/// The same for the pager, which lets the program's threads go first. They make room for themselves
+/// meanwhile.
 pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
-    // They make room for themselves meanwhile.
-    while is_awaited() {
-        std::thread::sleep(STEP_ASIDE);
-    }
+    let steps = (0..STEPS_ASIDE).take_while(|_| is_awaited());
+    steps.for_each(|_| std::thread::sleep(STEP_ASIDE));
     under(TURN.take(thread()), work)
 }
 

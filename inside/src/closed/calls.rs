@@ -4,7 +4,7 @@
 //!   Use::Memory    about mappings: done instead of the program     memory
 //!   Use::Nested    its arguments lead to more addresses            nested
 //!   Use::Mask      about signals                                   masks
-//!   Use::Descriptors   a range of descriptors: ours stays open
+//!   Use::Descriptors   a range of descriptors: ours stay open      handlers
 //!   Use::Plain     its arguments are all the addresses it uses
 //!   Use::Unserved  the kernel would use memory later, or nobody knows: nothing folds any more
 //! ```

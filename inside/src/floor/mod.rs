@@ -6,6 +6,7 @@
 //!              strand ----'    threads with stacks of their own
 //!                `--> pristine our variables, for a forked child
 //!   crossing -----' strands    threads of the program on stacks of ours
+//!   pin                        system calls that use a group
 //!   passage                    calls that no filter traps
 //!   call                       the kernel
 //! ```
@@ -18,6 +19,8 @@ pub(crate) mod crossing;
 pub(crate) mod gate;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod passage;
+#[cfg(any(target_arch = "x86_64", loom))]
+pub(crate) mod pin;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod pristine;
 #[cfg(any(target_arch = "x86_64", loom))]

@@ -133,7 +133,8 @@ pub(crate) struct Run {
     /// picture; any other FILE gets the figures as JSON, and a picture beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Say which means are used, before the program starts
+    /// Say which means are used and why, before the program starts. RAMFOLD_PATH=userfaultfd or
+    /// RAMFOLD_PATH=closed in the environment asks for one way
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) explain: bool,
     /// Print nothing at the end, and do not name programs that cannot fold

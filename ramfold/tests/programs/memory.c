@@ -11,12 +11,14 @@
 //   memory humble    a child that may not fold
 //   memory calls     system calls on memory that has left
 //   memory threads   threads that come and go while others touch
+//   memory spawns    programs that are executed by children in this memory
 //   memory reuse     threads whose memory takes the places that others have just left
 //   memory wipes     a child does not get what it must not have
 //   memory leaves    a child does not have what is left out for it
 //   memory drops     memory that is given up reads as zeros, again and again
 //   memory handlers  a signal's handler forks in the middle of a fork
 //   memory closes    a program that closes all descriptors
+//   memory guards    descriptors of the library, which a program cannot close
 //   memory waits     waits for SIGTERM and ends with 5
 
 #define _GNU_SOURCE
@@ -24,11 +26,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -593,6 +597,66 @@ static void closes(void) {
     if (dup2(out, 1) != 1) _exit(3);
 }
 
+/* The descriptor of this process's memory. */
+static int guarded(void) {
+    char path[64], wanted[64], link[64];
+    snprintf(wanted, sizeof wanted, "/proc/%d/mem", (int)getpid());
+    for (int fd = 0; fd < 5000; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(path, link, sizeof link - 1);
+        if (len > 0 && (link[len] = 0, !strcmp(link, wanted))) return fd;
+    }
+    return -1;
+}
+
+static void guards(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    int ours = guarded();
+    if (ours < 0) wrong("no descriptor", 0);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) wrong("getrlimit", errno);
+    if (limit.rlim_cur < limit.rlim_max && (rlim_t)ours < limit.rlim_cur && ours < 4096)
+        wrong("a number that the program comes to", ours);
+    if (close(ours) != -1 || errno != EBADF) wrong("close", errno);
+    if (dup2(1, ours) != -1 || errno != EBUSY) wrong("dup2", errno);
+    if (syscall(SYS_close, ours, at, at, at) != -1 || errno != EBADF) wrong("raw close", errno);
+    if (syscall(SYS_close_range, 3, ~0u, 0)) wrong("close_range", errno);
+    if (guarded() != ours) wrong("it was closed", ours);
+    pid_t child = fork();
+    if (child == 0) {
+        if (guarded() != ours) wrong("a child has its own", ours);
+        check_all("a child", at, PAGES, 0);
+        _exit(0);
+    }
+    expect_child(child);
+    check_all("with it", at, PAGES, 0);
+}
+
+/* Children that share this memory until they execute a program. */
+static void spawns(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    for (int i = 0; i < 200; i++) {
+        char **words = malloc(300000);
+        memset(words, 0, 300000);
+        char *path = (char *)words + 200000 + i * 97;
+        strcpy(path, i % 4 ? "/bin/sh" : "/nonexistent");
+        words[0] = path, words[1] = "-c", words[2] = strcpy(path + 4000, "exit 7");
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, 2, 1);
+        pid_t child;
+        int status, error = posix_spawn(&child, path, &actions, NULL, words, environ);
+        if (error != (i % 4 ? 0 : ENOENT)) wrong("posix_spawn", error);
+        if (!error && (waitpid(child, &status, 0) != child || status != 7 << 8)) wrong("an exit", i);
+        posix_spawn_file_actions_destroy(&actions);
+        check("beside children", at + i * 50 * PAGE, i * 50, 0);
+        if (i % 3) free(words);
+    }
+    check_all("after children", at, PAGES, 0);
+}
+
 static void at_term(int signal) {
     (void)signal;
     _exit(5);
@@ -614,7 +678,8 @@ int main(int count, char **words) {
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
                {"shares", shares}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
-               {"clones", clones}, {"humble", humble}};
+               {"clones", clones}, {"humble", humble}, {"spawns", spawns},
+               {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

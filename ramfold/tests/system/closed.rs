@@ -43,6 +43,9 @@ claims! {
     closed_pages_that_are_given_up_are_zeros: "drops";
     a_child_gets_closed_pages_and_not_what_is_wiped: "wipes";
     handlers_fork_over_closed_pages: "handlers";
+    programs_are_executed_over_closed_pages: "spawns";
+    children_share_closed_pages: "shares";
+    a_program_cannot_close_what_its_pages_come_by: "guards";
 }
 
 #[test]

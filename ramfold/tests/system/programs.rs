@@ -108,6 +108,7 @@ claims! {
     what_is_given_up_reads_as_zeros: "drops";
     a_child_does_not_get_what_is_wiped: "wipes";
     a_child_does_not_have_what_is_left_out: "leaves";
+    programs_are_executed_over_folded_memory: "spawns";
     a_handler_may_fork_in_the_middle_of_a_fork: "handlers";
 }
 
