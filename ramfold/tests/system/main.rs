@@ -15,6 +15,7 @@
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
 //!   closed      the same without userfaultfd
+//!   jobs        ramfold run: whole programs in 70 % of their memory
 //!   runs        how runs are shown by stat, what a report has, why a process does not fold
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
@@ -34,6 +35,7 @@ mod designs;
 mod figures;
 mod filesystem;
 mod frames;
+mod jobs;
 mod lifecycle;
 mod listing;
 mod mounting;
