@@ -22,6 +22,7 @@ from ._array import (
     stats,
     zeros,
 )
+from ._fold import fold
 from ._ramfold import VERSION as __version__
 from ._signals import wrap as _wrap
 from ._store import Store, TypedStore
@@ -36,6 +37,7 @@ __all__ = [
     "asarray",
     "empty",
     "fault_mode",
+    "fold",
     "fromfile",
     "load",
     "ndarray",

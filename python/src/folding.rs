@@ -3,6 +3,7 @@
 //! ```text
 //!   Folding --map--> Fold      an array with a limit of its own, or none
 //!      `----share--> Shared --plot--> Fold      arrays that share one
+//!                           `-hook--> Hook      and those of unchanged code
 //! ```
 //!
 //! Python keeps one of these for each process, and makes another one in a forked child.
@@ -10,6 +11,7 @@
 //! Invariant: a `Shared` and a `Fold` keep the pager, so its threads run as long as there is an
 //! array.
 
+use crate::border::hook::Hook;
 use crate::fold::{Fold, Mapped};
 use crate::refusal::{of_memory, of_region};
 use pyo3::exceptions::PyValueError;
@@ -125,6 +127,11 @@ impl Shared {
     fn plot(&self, bytes: usize) -> PyResult<Fold> {
         let plot = self.field.plot(bytes).map_err(of_region)?;
         Ok(Fold::new(Mapped::Plot(plot), self.mode))
+    }
+
+    /// A hook by which NumPy's arrays from `least` bytes on are parts of it.
+    fn hook(&self, py: Python<'_>, least: usize) -> PyResult<Hook> {
+        Hook::new(py, Arc::clone(&self.field), least)
     }
 
     /// Sets the limit.

@@ -3,8 +3,10 @@
 //! ```text
 //!   ramfold/*.py --> Folding    a pager and its memory; one for each process
 //!                      |-- Shared    a field, whose plots share a limit
-//!                      `-- Fold      a region or a plot, which arrays lie in
-//!                    exports    ndarray, but whoever gets its buffer has the pages pinned
+//!                      |-- Fold      a region or a plot, which arrays lie in
+//!                      `-- Hook      arrays of unchanged code get plots too (NEP 49)
+//!                    border     ndarray, but whoever gets its buffer has the pages pinned;
+//!                               the functions that NumPy calls
 //!                    Store      keys, and values of `values`
 //!                    signals    handlers that the program changes after ours was installed
 //! ```
@@ -16,8 +18,9 @@
 
 #![deny(unsafe_code)]
 
-#[expect(unsafe_code, reason = "a type with slots is made by Python's C interface")]
-mod exports;
+mod arrays;
+#[expect(unsafe_code, reason = "slots of a type and NumPy's hook have pointers")]
+mod border;
 mod fold;
 mod folding;
 mod index;
@@ -29,7 +32,9 @@ mod store;
 #[pyo3::pymodule(gil_used = true)]
 mod _ramfold {
     #[pymodule_export]
-    use super::exports::{exporting_type, fold_of};
+    use super::border::exports::{exporting_type, fold_of};
+    #[pymodule_export]
+    use super::border::hook::{Hook, set_handler};
     #[pymodule_export]
     use super::fold::Fold;
     #[pymodule_export]

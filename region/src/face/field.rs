@@ -86,6 +86,26 @@ impl Field {
         Ok(Plot { field: Arc::clone(self), groups, len })
     }
 
+    /// The first byte. All plots lie between it and `len` bytes further on.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region.as_ptr()
+    }
+
+    /// Bytes of all plots that there can be, a multiple of 256 KiB.
+    #[expect(clippy::len_without_is_empty, reason = "a field has at least one group")]
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Pages all plots out. When this returns, they are compressed, except what it says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RegionControl::page_out`](crate::RegionControl::page_out).
+    pub fn page_out(&self) -> Result<PageOut, RegionError> {
+        self.region.control().page_out(0..self.len())
+    }
+
     /// Sets how many bytes of all plots together may be in memory; `None` means all of them.
     ///
     /// # Errors

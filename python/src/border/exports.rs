@@ -11,8 +11,7 @@
 //!
 //! Python asks the slot for most of what ends in a system call on an array: `write`, `send`,
 //! `readinto`, pickles with buffers. Such a call would fail on pages that are out. A type with
-//! slots can be made only by the C interface of Python, so this file has all `unsafe` code of the
-//! crate.
+//! slots can be made only by the C interface of Python, so it is a part of the border.
 //!
 //! Invariant: `internal` of a buffer that `get` filled is null or a `Pin` that was leaked for it.
 //! NumPy leaves it null, which `get` checks.

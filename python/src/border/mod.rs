@@ -1,0 +1,4 @@
+//! Where pointers of Python and of NumPy come in: all `unsafe` code of the crate.
+
+pub(crate) mod exports;
+pub(crate) mod hook;
