@@ -29,6 +29,7 @@
 //! - LZO is our own (`lzo`). No library has runs of zeros, and the better ones are under the GPL.
 //!   The tests compare it with `lzokay` (MIT), which takes many times as long to compress.
 //! - pagelz is our own, format and code. `docs/codec-format.md` has the format.
+//! - The shuffle is our own, because it is a page of safe code.
 //!
 //! # Memory
 //!

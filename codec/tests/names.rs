@@ -135,3 +135,16 @@ fn a_level_that_is_no_number_is_quoted() {
         assert_eq!(error, format!("the level after the colon is a whole number, not {quoted}"));
     }
 }
+
+#[test]
+fn a_shuffle_is_kept_and_told_apart() {
+    let plain = Codec::new(Algorithm::Lz4);
+    let shuffled = plain.with_shuffle(4).expect("a size");
+    assert_eq!((plain.shuffle(), shuffled.shuffle()), (None, Some(4)));
+    assert_ne!(plain, shuffled);
+    assert_ne!(plain.with_shuffle(8), plain.with_shuffle(4));
+    assert_eq!(shuffled.clone(), shuffled);
+    let with_dictionary = shuffled.with_dictionary(&[7; 2000]).expect("lz4 takes one");
+    assert_eq!(with_dictionary.shuffle(), Some(4));
+    assert_eq!(plain.with_shuffle(3), Err(ParameterError::Element(3)));
+}

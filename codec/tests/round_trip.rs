@@ -25,6 +25,9 @@ fn codecs() -> Vec<Codec> {
     let mut codecs: Vec<Codec> =
         all.flat_map(|&algorithm| at_ends(algorithm).chain([Codec::new(algorithm)])).collect();
     codecs.extend(with_parameters());
+    let sizes = [2, 4, 8];
+    let shuffled = |codec: &Codec| sizes.map(|size| codec.with_shuffle(size).expect("a size"));
+    codecs.extend(codecs.iter().flat_map(shuffled).collect::<Vec<_>>());
     codecs
 }
 

@@ -28,15 +28,19 @@ class Limit:
     At most ``bytes`` of all arrays that were made with ``limit=`` this object are in memory at a
     time. ``room`` is how many bytes they may have altogether. It takes addresses and a little
     memory for tables, 9 MiB for 16 GiB. Each array takes a multiple of 256 KiB of it.
+
+    ``shuffle`` is the size of the arrays' elements, 2, 4 or 8 bytes, if they are alike; see
+    :func:`empty`.
     """
 
-    def __init__(self, bytes, *, room=None, codec="lz4"):
+    def __init__(self, bytes, *, room=None, codec="lz4", shuffle=None):
         bytes = None if bytes is None else _size(bytes, "a limit")
         room = max(16 * (bytes or 0), 4 << 30) if room is None else _size(room, "a room")
         self._bytes = bytes
         self._room = room
         self._codec = codec
-        self._shared = process().get().share(room, bytes, codec)
+        self._shuffle = shuffle
+        self._shared = process().get().share(room, bytes, codec, shuffle)
 
     @property
     def bytes(self):
@@ -62,7 +66,8 @@ class Limit:
         return self._shared.plot(size)
 
     def __repr__(self):
-        return f"ramfold.Limit({self._bytes}, room={self._room}, codec={self._codec!r})"
+        return (f"ramfold.Limit({self._bytes}, room={self._room}, codec={self._codec!r}, "
+                f"shuffle={self._shuffle})")
 
     def __reduce__(self):
         raise TypeError("a Limit belongs to its process: make another one there")
@@ -221,19 +226,32 @@ def _chunks(array):
             yield array.flat[start:start + step].view(ndarray)
 
 
-def _map(size, limit, codec):
+def _map(size, limit, codec, shuffle, dtype):
     """Memory that folds."""
     here = process()
     if isinstance(limit, Limit):
-        if codec is not None:
-            raise ValueError("arrays that share a limit share its codec: give the codec to Limit")
+        if codec is not None or shuffle != "auto":
+            raise ValueError("arrays that share a limit share its codec and its shuffle: give them "
+                             "to Limit")
         return limit._part(max(1, size))
     if limit is not None:
         limit = _size(limit, "a limit")
     fold = None
-    if limit is None and codec is None:
+    if limit is None and codec is None and shuffle == "auto":
         fold = here.plain_part(max(1, size))
-    return fold or here.get().map(max(1, size), limit, codec or "lz4")
+    codec = codec or "lz4"
+    if shuffle == "auto":
+        # Others find what numbers have in common by themselves, and lose by it as often as not.
+        shuffle = _element(dtype) if codec.startswith("lz") else None
+    return fold or here.get().map(max(1, size), limit, codec, shuffle)
+
+
+def _element(dtype):
+    """The bytes of the numbers that an array consists of, if a page can be shuffled by them."""
+    if dtype.kind == "U":
+        return 4
+    size = dtype.base.itemsize // 2 if dtype.kind == "c" else dtype.base.itemsize
+    return size if size in (2, 4, 8) and dtype.kind in "iufcmMV" else None
 
 
 def _sized(dtype):
@@ -248,7 +266,7 @@ def _found(source, dtype):
     return source.astype(dtype).dtype if has_no_unit or dtype.itemsize == 0 else dtype
 
 
-def empty(shape, dtype=float, order="C", *, limit=None, codec=None):
+def empty(shape, dtype=float, order="C", *, limit=None, codec=None, shuffle="auto"):
     """A folded array of zeros.
 
     ``limit`` is how many bytes of it may be in memory at a time, at least 1 MiB: a number, text
@@ -256,6 +274,10 @@ def empty(shape, dtype=float, order="C", *, limit=None, codec=None):
     itself, and :meth:`ndarray.page_out` does it.
 
     ``codec`` compresses its pages: ``"lz4"``, ``"zstd"``, ``"zstd:3"``, ``"lzo"`` and so on.
+
+    ``shuffle`` orders the bytes of a page by elements of 2, 4 or 8 bytes before that, so that numbers
+    take much less. ``"auto"`` takes the size of the elements, for ``lz4``, ``lz4hc`` and ``lzo``.
+    ``None`` leaves bytes as they are.
     """
     dtype = _sized(np.dtype(dtype))
     if dtype.hasobject:
@@ -265,18 +287,18 @@ def empty(shape, dtype=float, order="C", *, limit=None, codec=None):
         raise ValueError(f"order is 'C' or 'F', not {order!r}")
     shape = tuple(shape) if np.iterable(shape) else (shape,)
     size = math.prod(_size(length, "a length") for length in shape) * dtype.itemsize
-    fold = _map(size, limit, codec)
+    fold = _map(size, limit, codec, shuffle, dtype)
     fold.limit = limit if limit is None or isinstance(limit, Limit) else _size(limit)
     bytes = np.asarray(fold)
     return np.ndarray.__new__(ndarray, shape, dtype, bytes, 0, None, order)
 
 
-def zeros(shape, dtype=float, order="C", *, limit=None, codec=None):
+def zeros(shape, dtype=float, order="C", *, limit=None, codec=None, shuffle="auto"):
     """A folded array of zeros. No page is touched. See :func:`empty` for ``limit``."""
-    return empty(shape, dtype, order, limit=limit, codec=codec)
+    return empty(shape, dtype, order, limit=limit, codec=codec, shuffle=shuffle)
 
 
-def array(object, dtype=None, *, order="K", limit=None, codec=None):
+def array(object, dtype=None, *, order="K", limit=None, codec=None, shuffle="auto"):
     """A folded copy of ``object``. See :func:`empty` for ``limit`` and ``codec``."""
     if isinstance(object, np.ndarray):
         source = object
@@ -289,20 +311,21 @@ def array(object, dtype=None, *, order="K", limit=None, codec=None):
     if order in ("K", "A"):
         is_fortran = source.flags.f_contiguous and not source.flags.c_contiguous
         order = "F" if is_fortran else "C"
-    made = empty(source.shape, dtype, order, limit=limit, codec=codec)
+    made = empty(source.shape, dtype, order, limit=limit, codec=codec, shuffle=shuffle)
     np.copyto(made, source, casting="unsafe")
     return made
 
 
-def asarray(object, dtype=None, *, limit=None, codec=None):
+def asarray(object, dtype=None, *, limit=None, codec=None, shuffle="auto"):
     """``object`` itself if it is folded and has this ``dtype``, or else a folded copy of it."""
-    if isinstance(object, ndarray) and object.is_folded and limit is None and codec is None:
+    is_any = limit is None and codec is None and shuffle == "auto"
+    if isinstance(object, ndarray) and object.is_folded and is_any:
         if dtype is None or object.dtype == np.dtype(dtype):
             return object
-    return array(object, dtype, limit=limit, codec=codec)
+    return array(object, dtype, limit=limit, codec=codec, shuffle=shuffle)
 
 
-def load(file, *, limit=None, codec=None):
+def load(file, *, limit=None, codec=None, shuffle="auto"):
     """A folded array with the contents of a ``.npy`` file, which ``numpy.save`` writes.
 
     It is read a MiB at a time, so that the limit holds from the first byte on.
@@ -316,12 +339,12 @@ def load(file, *, limit=None, codec=None):
         read = {(1, 0): np.lib.format.read_array_header_1_0,
                 (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = read(file)
-        made = empty(shape, dtype, "F" if is_fortran else "C", limit=limit, codec=codec)
+        made = empty(shape, dtype, "F" if is_fortran else "C", limit=limit, codec=codec, shuffle=shuffle)
         _read_into(file, made.T if is_fortran else made)
         return made
 
 
-def fromfile(file, dtype=float, count=-1, *, offset=0, limit=None, codec=None):
+def fromfile(file, dtype=float, count=-1, *, offset=0, limit=None, codec=None, shuffle="auto"):
     """A folded array of the bytes of a file: ``numpy.fromfile`` for binary files."""
     dtype = _sized(np.dtype(dtype))
     with contextlib.ExitStack() as stack:
@@ -332,7 +355,7 @@ def fromfile(file, dtype=float, count=-1, *, offset=0, limit=None, codec=None):
             here = file.tell()
             count = (file.seek(0, os.SEEK_END) - here) // dtype.itemsize
             file.seek(here)
-        made = empty(count, dtype, limit=limit, codec=codec)
+        made = empty(count, dtype, limit=limit, codec=codec, shuffle=shuffle)
         _read_into(file, made)
         return made
 

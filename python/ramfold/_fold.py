@@ -9,6 +9,9 @@ from ._sizes import size as _size
 
 __all__ = ["fold"]
 
+#: The folds that are open in this context, each with the handler that was set before it.
+_open = contextvars.ContextVar("ramfold.folds", default=())
+
 _REMEDY = ("system calls on folded memory are served in fault mode 'thread' alone, and NumPy's own "
            "functions would lose data without a word. It needs Linux 6.8, and root, CAP_SYS_PTRACE "
            "or access to /dev/userfaultfd. `ramfold run` folds the memory of a whole program "
@@ -25,38 +28,45 @@ class fold:
     8388607
 
     ``limit`` is how many bytes of all of them may be in memory: a number, text such as ``"256M"``,
-    a :class:`Limit` that other arrays share, or ``None``. Arrays of fewer than ``least`` bytes do
+    a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` is the size of their elements,
+    if most are alike: 2, 4 or 8. Arrays of fewer than ``least`` bytes do
     not fold. ``room`` is how many bytes the arrays may have altogether; each takes a multiple of
     256 KiB of it. If no room is left, NumPy raises ``MemoryError``.
 
-    The block holds for the current thread, or more exactly for the current context of
-    ``contextvars``. Other threads make plain arrays, unless they run in a copy of the context.
-    Arrays stay folded after the block. Blocks may be nested; the inner one holds.
+    The block holds for the current context of ``contextvars``: for this thread, or for this task of
+    asyncio and those that it starts. Other threads make plain arrays, unless they run in a copy of
+    the context. Arrays stay folded after the block. Blocks may be nested; the inner one holds.
     """
 
-    def __init__(self, limit=None, *, room=None, codec="lz4", least="64K"):
+    def __init__(self, limit=None, *, room=None, codec=None, shuffle=None, least="64K"):
         least = _size(least, "the least size")
         folding = process().get()
         if folding.mode != "thread":
             raise RuntimeError(f"fold() needs another way to serve faults than '{folding.mode}': "
                                + _REMEDY)
         if not isinstance(limit, Limit):
-            limit = Limit(limit, room=room, codec=codec)
-        elif room is not None or codec != "lz4":
-            raise TypeError("the room and the codec are those of the Limit")
+            limit = Limit(limit, room=room, codec=codec or "lz4", shuffle=shuffle)
+        elif room is not None or codec is not None or shuffle is not None:
+            raise TypeError("room, codec and shuffle are those of the Limit")
         self._limit = limit
         self._hook = limit._shared.hook(least)
-        # What was set before each block that is open, in this context.
-        self._before = contextvars.ContextVar("ramfold.fold", default=())
 
     def __enter__(self):
-        self._before.set((*self._before.get(), self._hook.enter()))
+        before = self._hook.enter()
+        try:
+            _open.set((*_open.get(), (self, before)))
+        except BaseException:
+            _ramfold.set_handler(before)
+            raise
         return self
 
     def __exit__(self, *_):
-        *rest, before = self._before.get()
-        self._before.set(tuple(rest))
-        _ramfold.set_handler(before)
+        folds = _open.get()
+        if not folds or folds[-1][0] is not self:
+            raise RuntimeError("this fold is not the last one that was opened in this context: a "
+                               "block ends in the task, the thread or the generator that began it")
+        _open.set(folds[:-1])
+        _ramfold.set_handler(folds[-1][1])
 
     @property
     def limit(self):

@@ -45,11 +45,6 @@ impl Arrays {
         bytes >= self.least && self.home.is_here()
     }
 
-    /// Whether an address is one of the field.
-    pub(crate) fn has(&self, address: usize) -> bool {
-        self.addresses.contains(&address)
-    }
-
     /// Zeros for an array. `None` if the field is full.
     pub(crate) fn make(&self, bytes: usize) -> Option<usize> {
         let plot = self.field.plot(bytes.max(1)).ok()?;
@@ -58,9 +53,18 @@ impl Arrays {
         Some(address)
     }
 
-    /// The bytes that an array at an address may have, a multiple of 4096.
-    pub(crate) fn room(&self, address: usize) -> usize {
-        self.plots.lock().get(&address).map_or(0, Plot::len)
+    /// The bytes that an array at an address may have, a multiple of 4096. `None` if the array is
+    /// not of the field.
+    pub(crate) fn room(&self, address: usize) -> Option<usize> {
+        if !self.addresses.contains(&address) {
+            return None;
+        }
+        if self.home.is_here() {
+            return self.plots.lock().get(&address).map(Plot::len);
+        }
+        // A forked child may have something else there. The table is as it was at the fork. If
+        // another thread had it then, it stays locked, and the array is taken for the parent's.
+        self.plots.try_lock().map_or(Some(0), |plots| plots.get(&address).map(Plot::len))
     }
 
     /// Forgets what an array has beyond so many bytes, of which it keeps the addresses.
@@ -73,7 +77,7 @@ impl Arrays {
         self.plots.lock().insert(address, plot);
     }
 
-    /// Gives up an array. A forked child has a copy at most, which ends with the child.
+    /// Gives up an array of the field. A forked child has a copy at most, which ends with it.
     pub(crate) fn end(&self, address: usize) {
         if self.home.is_here() {
             let plot = self.plots.lock().remove(&address);

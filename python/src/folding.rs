@@ -74,8 +74,9 @@ impl Folding {
         bytes: usize,
         limit: Option<usize>,
         codec: &str,
+        shuffle: Option<usize>,
     ) -> PyResult<Fold> {
-        let config = config(limit, codec)?;
+        let config = config(limit, codec, shuffle)?;
         let region = py.detach(|| RawRegion::map(&self.pager, bytes, &config));
         Ok(Fold::new(Mapped::Own(region.map_err(of_region)?), self.pager.fault_mode()))
     }
@@ -87,8 +88,9 @@ impl Folding {
         room: usize,
         limit: Option<usize>,
         codec: &str,
+        shuffle: Option<usize>,
     ) -> PyResult<Shared> {
-        let config = config(limit, codec)?;
+        let config = config(limit, codec, shuffle)?;
         let field = py.detach(|| Field::map(&self.pager, room, &config));
         Ok(Shared { field: field.map_err(of_region)?, mode: self.pager.fault_mode() })
     }
@@ -108,9 +110,12 @@ impl Folding {
     }
 }
 
-fn config(limit: Option<usize>, codec: &str) -> PyResult<RegionConfig> {
-    let algorithm = codec.parse::<Codec>();
-    let algorithm = algorithm.map_err(|error| PyValueError::new_err(error.to_string()))?;
+fn config(limit: Option<usize>, codec: &str, shuffle: Option<usize>) -> PyResult<RegionConfig> {
+    let refused = |error: &dyn std::error::Error| PyValueError::new_err(error.to_string());
+    let mut algorithm = codec.parse::<Codec>().map_err(|error| refused(&error))?;
+    if let Some(bytes) = shuffle {
+        algorithm = algorithm.with_shuffle(bytes).map_err(|error| refused(&error))?;
+    }
     Ok(RegionConfig { algorithm, resident_limit: limit, ..RegionConfig::default() })
 }
 
@@ -131,6 +136,7 @@ impl Shared {
 
     /// A hook by which NumPy's arrays from `least` bytes on are parts of it.
     fn hook(&self, py: Python<'_>, least: usize) -> PyResult<Hook> {
+        self.field.expect_own().map_err(of_region)?;
         Hook::new(py, Arc::clone(&self.field), least)
     }
 

@@ -50,6 +50,36 @@ class Making(unittest.TestCase):
                     self.assertEqual(array.dtype, expected.dtype)
                     np.testing.assert_array_equal(array, expected)
 
+    def test_numbers_are_shuffled_and_come_back(self):
+        rng = np.random.default_rng(3)
+        gaps = rng.integers(1, 1000, 1 << 18)
+        for dtype in [np.int64, np.uint32, np.int16, np.float64, np.float32, np.complex64, "M8[s]",
+                      "U3", np.int8, "V6"]:
+            source = gaps.cumsum().astype(np.int64)
+            source = source.view("V8").astype("V6") if dtype == "V6" else source.astype(dtype)
+            for shuffle in ["auto", None, 2, 4, 8]:
+                with self.subTest(f"{dtype} {shuffle}"):
+                    array = ramfold.array(source, limit="1M", shuffle=shuffle)
+                    self.assertEqual(array.page_out(), 0)
+                    np.testing.assert_array_equal(array, source)
+
+    def test_shuffled_numbers_take_half(self):
+        ids = np.random.default_rng(3).integers(1, 1000, 1 << 18).cumsum()
+        taken = {}
+        for shuffle in ["auto", None]:
+            array = ramfold.array(ids, limit="1M", shuffle=shuffle)
+            array.page_out()
+            taken[shuffle] = array.stats()["compressed_bytes"]
+        self.assertLess(taken["auto"], taken[None] * 0.6)
+
+    def test_other_elements_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "elements of 2, 4 or 8 bytes, not 3"):
+            ramfold.zeros(5, limit="1M", shuffle=3)
+        limit = ramfold.Limit("1M", shuffle=8)
+        with self.assertRaisesRegex(ValueError, "give them to Limit"):
+            ramfold.zeros(5, limit=limit, shuffle=8)
+        self.assertEqual(ramfold.array(range(9), limit=limit).sum(), 36)
+
     def test_asarray_gives_what_is_folded_already(self):
         array = ramfold.zeros(5)
         self.assertIs(ramfold.asarray(array), array)
@@ -92,7 +122,7 @@ class Making(unittest.TestCase):
             (ValueError, "no length", lambda: ramfold.fromfile(os.devnull, "V")),
             (ValueError, "order", lambda: ramfold.zeros(3, order="X")),
             (ValueError, "gzip", lambda: ramfold.zeros(3, codec="gzip")),
-            (ValueError, "codec to Limit",
+            (ValueError, "give them to Limit",
              lambda: ramfold.zeros(3, limit=ramfold.Limit("1M"), codec="lz4")),
             (MemoryError, "room",
              lambda: ramfold.zeros(9 << 20, limit=ramfold.Limit("1M", room="1M"))),

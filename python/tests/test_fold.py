@@ -1,5 +1,6 @@
 """Arrays of code that knows nothing of ramfold, in a ``fold``."""
 
+import concurrent.futures
 import contextvars
 import gc
 import io
@@ -118,6 +119,10 @@ class Folding(unittest.TestCase):
                 array.resize(second, refcheck=False)
                 self.assert_out(fold)
                 kept = min(first, second)
+                stats = fold.stats()
+                taken = stats["resident_bytes"] + stats["folded_bytes"]
+                # A touch may bring zeros behind the array along.
+                self.assertLessEqual(taken, second * 8 + (128 << 10))
                 np.testing.assert_array_equal(array[:kept], np.arange(kept))
                 self.assertFalse(array[kept:].any())
                 self.assertEqual(fold.stats()["arrays"], int(second * 8 >= 64 << 10
@@ -170,6 +175,8 @@ class Folding(unittest.TestCase):
             kept.append(np.full(MIB // 8, 7))
             with self.assertRaises(MemoryError):
                 np.zeros(MIB // 8)
+            with self.assertRaises(MemoryError):
+                kept[5].resize(MIB, refcheck=False)
             del kept[3]
             kept.insert(3, np.full(MIB // 8, 3))
         self.assert_out(fold)
@@ -196,8 +203,6 @@ class Folding(unittest.TestCase):
         wrong = []
         done = threading.Event()
         with ramfold.fold(limit="2M", least=0) as fold:
-            context = contextvars.copy_context
-
             def compute(seed):
                 rng = np.random.default_rng(seed)
                 for _ in range(30):
@@ -209,23 +214,45 @@ class Folding(unittest.TestCase):
                 while not done.wait(0.002):
                     fold.page_out()
 
-            threads = [threading.Thread(target=context().run, args=(compute, seed))
-                       for seed in range(4)]
-            leaving = threading.Thread(target=leave)
-            leaving.start()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            done.set()
-            leaving.join()
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                leaving = pool.submit(leave)
+                computed = [pool.submit(contextvars.copy_context().run, compute, seed)
+                            for seed in range(4)]
+                try:
+                    for result in computed:
+                        result.result()
+                finally:
+                    done.set()
+                leaving.result()
         self.assertEqual(wrong, [])
         self.assertGreater(fold.stats()["pages_in"], 100)
+
+    def test_a_block_that_ends_elsewhere_is_refused(self):
+        fold = ramfold.fold(limit="1M")
+
+        def block():
+            with fold:
+                yield
+
+        begun = block()
+        contextvars.copy_context().run(next, begun)
+        with self.assertRaisesRegex(RuntimeError, "in the task, the thread or the generator"):
+            begun.close()
+        with fold:
+            self.assertEqual(np.zeros(MIB).sum(), 0)
 
     def test_a_forked_child_makes_plain_arrays(self):
         status, text = child.run("""
             import os, numpy as np, ramfold
-            with ramfold.fold(limit="1M") as fold:
+
+            def refused(work):
+                try:
+                    work()
+                except RuntimeError:
+                    return True
+
+            limit = ramfold.Limit("1M")
+            with ramfold.fold(limit=limit) as fold:
                 array = np.ones(1 << 20)
                 pid = os.fork()
                 if pid == 0:
@@ -233,11 +260,31 @@ class Folding(unittest.TestCase):
                     other.resize(1 << 21, refcheck=False)
                     assert other[:1 << 20].sum() == (1 << 19) * ((1 << 20) - 1)
                     del array, other
-                    assert fold.stats is not None
+                    assert refused(fold.page_out)
+                    assert refused(lambda: ramfold.fold(limit=limit))
+                    with ramfold.fold(limit="1M") as own:
+                        assert np.ones(1 << 20).sum() == 1 << 20
+                        kept = np.ones(1 << 20)
+                        assert own.stats()["arrays"] == 1
                     os._exit(0)
                 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), array.sum() == 1 << 20)
         """)
         self.assertEqual((status, text), (0, "0 True\n"))
+
+    def test_a_child_that_follows_references_of_its_parent_is_told(self):
+        status, text = child.run("""
+            import os, numpy as np, ramfold
+            with ramfold.fold(limit="1M"):
+                array = np.array([object() for _ in range(20_000)])
+                pid = os.fork()
+                if pid == 0:
+                    del array
+                    os._exit(0)
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) < 0)
+        """)
+        self.assertEqual(status, 0)
+        self.assertIn("True\n", text)
+        self.assertIn("RAMFOLD_FAULT_MODE=protection", text)
 
     def test_the_interpreter_ends_with_a_fold_open(self):
         status, text = child.run("""

@@ -56,7 +56,8 @@ impl Dictionary {
     /// [`ValuesError::Parameter`] if it has no use for a dictionary.
     pub fn codec(&self, plain: &Codec) -> Result<Codec, ValuesError> {
         let mut codecs = self.codecs.lock();
-        let parameters = |codec: &Codec| (codec.algorithm(), codec.level(), codec.winbits());
+        let parameters =
+            |codec: &Codec| (codec.algorithm(), codec.level(), codec.winbits(), codec.shuffle());
         if let Some(made) = codecs.iter().find(|made| parameters(made) == parameters(plain)) {
             return Ok(made.clone());
         }
@@ -77,6 +78,10 @@ mod tests {
         let [one, same, other] = ["lz4", "lz4", "zstd:3"].map(|name| codec(name).expect("it has"));
         assert_eq!(one, same, "dictionaries are equal only to their clones");
         assert_ne!(one, other);
+        let plain: Codec = "lz4".parse().expect("a codec");
+        let shuffled = dictionary.codec(&plain.with_shuffle(4).expect("a size")).expect("it has");
+        assert_eq!(shuffled.shuffle(), Some(4));
+        assert_eq!(codec("lz4").expect("it has"), one);
         assert!(matches!(codec("lzo"), Err(ValuesError::Parameter(_))));
     }
 }

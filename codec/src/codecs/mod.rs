@@ -6,6 +6,8 @@
 //!         `-------------> stream: contexts, output <--'
 //!                            |
 //!                        dictionary                   train     makes a dictionary from pages
+//!
+//!   shuffle      orders the bytes of a page for page_codec
 //! ```
 //!
 //! Invariant: a stream knows no codec. A codec hands it what it needs.
@@ -14,6 +16,7 @@
 
 mod dictionary;
 mod page_codec;
+mod shuffle;
 mod stream;
 mod streams;
 mod train;

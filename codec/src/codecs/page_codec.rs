@@ -1,7 +1,9 @@
 //! A codec: an algorithm with its parameters, and what it does to a page.
 //!
 //! ```text
-//!   algorithm | level | winbits | dictionary      all clones share the dictionary
+//!   algorithm | level | winbits | dictionary | shuffle      all clones share the dictionary
+//!
+//!   page --shuffle, if it has one--> algorithm --> blob
 //! ```
 //!
 //! Invariant: a codec has no parameter that its algorithm does not have. Every constructor checks
@@ -10,6 +12,7 @@
 //! Locks: those of a dictionary.
 
 use super::dictionary::Dictionary;
+use super::shuffle::Element;
 use super::stream::{Settings, Stream, decompress_stateless};
 use crate::algorithms::{deflate, lz4};
 use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError};
@@ -38,6 +41,7 @@ pub struct Codec {
     level: i32,
     winbits: i32,
     dictionary: Option<Arc<Dictionary>>,
+    shuffle: Option<Element>,
 }
 
 /// What a codec is made from. `None` stands for the default.
@@ -59,7 +63,13 @@ impl Codec {
             Some(level) => level,
             None => 0,
         };
-        Self { algorithm, level, winbits: deflate::WINBITS_DEFAULT, dictionary: None }
+        Self {
+            algorithm,
+            level,
+            winbits: deflate::WINBITS_DEFAULT,
+            dictionary: None,
+            shuffle: None,
+        }
     }
 
     /// `algorithm` at `level`.
@@ -80,7 +90,41 @@ impl Codec {
     pub fn with_dictionary(&self, content: &[u8]) -> Result<Self, ParameterError> {
         let parameters =
             Parameters { level: self.level(), winbits: self.winbits(), dictionary: Some(content) };
-        Self::with_parameters(self.algorithm, &parameters)
+        let codec = Self::with_parameters(self.algorithm, &parameters)?;
+        Ok(Codec { shuffle: self.shuffle, ..codec })
+    }
+
+    /// The same codec for pages of numbers with `element_bytes` bytes each.
+    ///
+    /// It orders the bytes of a page before it compresses: first bytes, then second bytes, and so
+    /// on. LZ4 then needs half as much for sorted numbers, and less time. A page of other data may
+    /// take a little more. A dictionary is of bytes as they are, so it does not help.
+    ///
+    /// ```
+    /// # use ramfold_codec::{Algorithm, Codec, Stream};
+    /// let page: Vec<u8> = (0..512_u64).flat_map(|n| (n * n * 1000).to_le_bytes()).collect();
+    /// let plain = Codec::new(Algorithm::Lz4);
+    /// let shuffled = plain.with_shuffle(8)?;
+    /// let mut stream = Stream::new();
+    /// let bytes = plain.compress(&mut stream, &page)?.len();
+    /// assert!(shuffled.compress(&mut stream, &page)?.len() < bytes * 2 / 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Element`] unless `element_bytes` is 2, 4 or 8.
+    pub fn with_shuffle(&self, element_bytes: usize) -> Result<Self, ParameterError> {
+        let shuffle = Some(Element::of_bytes(element_bytes)?);
+        Ok(Codec { shuffle, ..self.clone() })
+    }
+
+    /// Bytes of the elements by which it shuffles; `None` if it does not.
+    pub const fn shuffle(&self) -> Option<usize> {
+        match self.shuffle {
+            Some(element) => Some(element.bytes()),
+            None => None,
+        }
     }
 
     /// `algorithm` with any of its parameters. A dictionary is digested here, once.
@@ -142,7 +186,7 @@ impl Codec {
     }
 
     fn settings(&self) -> Settings<'_> {
-        let Self { algorithm, level, winbits, ref dictionary } = *self;
+        let Self { algorithm, level, winbits, ref dictionary, shuffle: _ } = *self;
         Settings { algorithm, level, winbits, dictionary: dictionary.as_deref() }
     }
 
@@ -161,13 +205,17 @@ impl Codec {
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         check_page_len(page.len())?;
-        stream.compress(self.settings(), page)
+        let Some(element) = self.shuffle else { return stream.compress(self.settings(), page) };
+        let mut room = [0; PAGE_LEN_MAX];
+        let shuffled = &mut room[..page.len()];
+        element.shuffle(page, shuffled);
+        stream.compress(self.settings(), shuffled)
     }
 
     /// Fills `page` from a blob that this algorithm made from a page just as long.
     ///
-    /// The level may have been another, but not the dictionary or the sign of winbits. Any other
-    /// blob is an error, or it fills `page` with arbitrary bytes.
+    /// The level may have been another, but not the dictionary, the sign of winbits, or the
+    /// shuffle. Any other blob is an error, or it fills `page` with arbitrary bytes.
     ///
     /// # Errors
     ///
@@ -181,7 +229,7 @@ impl Codec {
         page: &mut [u8],
     ) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        stream.decompress(self.settings(), blob, page)
+        self.unshuffled(page, |page| stream.decompress(self.settings(), blob, page))
     }
 
     /// Whether only a stream can decompress its blobs. Then
@@ -199,7 +247,20 @@ impl Codec {
     /// [needs a stream](Self::needs_stream_to_decompress).
     pub fn decompress_stateless(&self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        decompress_stateless(self.settings(), blob, page)
+        self.unshuffled(page, |page| decompress_stateless(self.settings(), blob, page))
+    }
+
+    /// Fills a page by `decompress`, and orders its bytes if they were shuffled.
+    #[inline]
+    fn unshuffled(
+        &self,
+        page: &mut [u8],
+        decompress: impl FnOnce(&mut [u8]) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        match self.shuffle {
+            None => decompress(page),
+            Some(element) => unshuffled(element, page, decompress),
+        }
     }
 
     /// Bytes that a library allocates once for every thread that compresses with this codec. They
@@ -214,6 +275,20 @@ impl Codec {
     }
 }
 
+/// Not inlined, because its page on the stack is only for codecs that shuffle.
+#[inline(never)]
+fn unshuffled(
+    element: Element,
+    page: &mut [u8],
+    decompress: impl FnOnce(&mut [u8]) -> Result<(), CodecError>,
+) -> Result<(), CodecError> {
+    let mut room = [0; PAGE_LEN_MAX];
+    let shuffled = &mut room[..page.len()];
+    decompress(shuffled)?;
+    element.unshuffle(shuffled, page);
+    Ok(())
+}
+
 impl PartialEq for Codec {
     fn eq(&self, other: &Self) -> bool {
         let same_dictionary = match (&self.dictionary, &other.dictionary) {
@@ -221,7 +296,8 @@ impl PartialEq for Codec {
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
             _ => false,
         };
-        let parameters = |codec: &Self| (codec.algorithm, codec.level, codec.winbits);
+        let parameters =
+            |codec: &Self| (codec.algorithm, codec.level, codec.winbits, codec.shuffle);
         same_dictionary && parameters(self) == parameters(other)
     }
 }

@@ -67,6 +67,8 @@ pub enum ParameterError {
     NoDictionary(Algorithm),
     /// The algorithm has no window to choose.
     NoWinbits(Algorithm),
+    /// Pages are not shuffled by elements of so many bytes.
+    Element(usize),
     /// There is no memory to digest the dictionary.
     NoMemory,
 }
@@ -97,6 +99,9 @@ impl fmt::Display for ParameterError {
             Self::NoLevels(algorithm) => write!(f, "{algorithm} has no levels"),
             Self::NoDictionary(algorithm) => write!(f, "{algorithm} uses no dictionary"),
             Self::NoWinbits(algorithm) => write!(f, "{algorithm} has no winbits; deflate has"),
+            Self::Element(bytes) => {
+                write!(f, "pages are shuffled by elements of 2, 4 or 8 bytes, not {bytes}")
+            }
             Self::NoMemory => f.write_str("not enough memory for the dictionary"),
         }
     }

@@ -171,12 +171,12 @@ unsafe extern "C" fn realloc(context: *mut c_void, from: *mut c_void, bytes: usi
     // apart from the old one.
     unsafe {
         with(context, |arrays| {
-            let is_ours = arrays.has(from.addr());
-            if !is_ours && !arrays.folds(bytes) {
+            let folded = arrays.room(from.addr());
+            if folded.is_none() && !arrays.folds(bytes) {
                 return libc::realloc(from, bytes.max(1));
             }
-            let room = if is_ours { arrays.room(from.addr()) } else { usable(from) };
-            if is_ours && bytes <= room {
+            let room = folded.unwrap_or_else(|| usable(from));
+            if folded.is_some() && bytes <= room {
                 arrays.shorten(from.addr(), bytes);
                 return from;
             }
@@ -207,10 +207,9 @@ unsafe extern "C" fn free(context: *mut c_void, address: *mut c_void, _bytes: us
     // SAFETY: the caller's contract: what is not of the field is the C library's.
     unsafe {
         with(context, |arrays| {
-            if arrays.has(address.addr()) {
-                arrays.end(address.addr());
-            } else {
-                libc::free(address);
+            match arrays.room(address.addr()) {
+                Some(_) => arrays.end(address.addr()),
+                None => libc::free(address),
             }
             ptr::null_mut()
         });

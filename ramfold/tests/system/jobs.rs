@@ -11,7 +11,7 @@
 use std::os::unix::fs::chown;
 use std::process::Command;
 
-use crate::programs::texts;
+use crate::programs::{folds, texts};
 use crate::rig::{BINARY, Scratch, needs, tool};
 
 const JOBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/jobs");
@@ -28,7 +28,7 @@ struct Job {
 impl Job {
     #[track_caller]
     fn is_right_in(&self, limit: &str) {
-        if !needs(self.programs) {
+        if !needs(self.programs) || !folds(&Scratch::new()) {
             return;
         }
         let plain = self.run("").0;

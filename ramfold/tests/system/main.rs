@@ -16,6 +16,7 @@
 //!   programs    ramfold run: programs in less memory
 //!   closed      the same without userfaultfd
 //!   jobs        ramfold run: whole programs in 70 % of their memory
+//!   torture     the same, with threads that do whatever a program may
 //!   runs        how runs are shown by stat, what a report has, why a process does not fold
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
@@ -44,5 +45,6 @@ mod programs;
 mod rig;
 mod runs;
 mod stack;
+mod torture;
 mod tree;
 mod usage;

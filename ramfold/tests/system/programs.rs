@@ -24,18 +24,24 @@ pub(crate) struct Rig {
 
 /// `None` if this machine cannot fold programs, or has no compiler.
 pub(crate) fn rig(compiler: &[&str]) -> Option<Rig> {
+    rig_of(SOURCE, compiler)
+}
+
+/// The same with another program.
+pub(crate) fn rig_of(source: &str, compiler: &[&str]) -> Option<Rig> {
     let scratch = Scratch::new();
     if !needs(&compiler[..1]) || !folds(&scratch) {
         return None;
     }
     let program = scratch.path("memory");
     let mut built = tool(compiler[0]);
-    built.args(&compiler[1..]).args(["-O1", "-pthread", "-o"]).arg(&program).arg(SOURCE);
+    built.args(&compiler[1..]).args(["-O1", "-pthread", "-o"]).arg(&program).arg(source);
     succeed(&mut built);
     Some(Rig { scratch, program })
 }
 
-fn folds(scratch: &Scratch) -> bool {
+/// Whether this machine can fold programs.
+pub(crate) fn folds(scratch: &Scratch) -> bool {
     let output = run(scratch, &[]).args(["--", "true"]).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {

@@ -86,6 +86,15 @@ impl Field {
         Ok(Plot { field: Arc::clone(self), groups, len })
     }
 
+    /// An error in a forked child, whose parent has the field.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Fault`] there.
+    pub fn expect_own(&self) -> Result<(), RegionError> {
+        self.region.expect_own()
+    }
+
     /// The first byte. All plots lie between it and `len` bytes further on.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.as_ptr()

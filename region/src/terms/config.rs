@@ -116,8 +116,9 @@ pub struct RegionConfig {
     pub name: String,
     /// The store for its pages.
     pub store: StoreConfig,
-    /// For a device of its own: algorithm and level. Contexts of any algorithm except lz4 are built
-    /// when the region is mapped, two for each CPU, because a fault allocates nothing.
+    /// For a device of its own: algorithm and level, and [`Codec::with_shuffle`] for a region of
+    /// numbers. Contexts of any algorithm except lz4 are built when the region is mapped, two for
+    /// each CPU, because a fault allocates nothing.
     pub algorithm: Codec,
     /// For a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,

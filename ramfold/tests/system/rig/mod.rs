@@ -19,6 +19,6 @@ pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use stopped::Stopped;
 pub(crate) use tools::{
     BINARY, eventually, from_env, needs, needs_device, needs_env, needs_root, ramfold, refusal,
-    succeed, tool,
+    succeed, tool, within,
 };
 pub(crate) use tree::{Tree, errno, needs_tree};

@@ -11,12 +11,17 @@ use crate::rig::Scratch;
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ramfold");
 
-const DEADLINE_SECONDS: &str = "300";
+const DEADLINE_SECONDS: u64 = 300;
 
 /// A command that is killed after a deadline.
 pub(crate) fn tool(program: &str) -> Command {
+    within(DEADLINE_SECONDS, program)
+}
+
+/// The same with another deadline.
+pub(crate) fn within(seconds: u64, program: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", DEADLINE_SECONDS, program]);
+    command.arg("--kill-after=5").arg(seconds.to_string()).arg(program);
     command
 }
 

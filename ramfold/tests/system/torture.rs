@@ -1,0 +1,46 @@
+//! `ramfold run`: threads that do to their memory whatever a program may, each way.
+//!
+//! `RAMFOLD_TORTURE_SECONDS` says how long. Half an hour each way is the long form, 1800.
+//! `RAMFOLD_TORTURE_SEED` repeats what the threads do, though not when.
+
+use crate::programs::{rig_of, texts};
+use crate::rig::{BINARY, from_env, needs_root, succeed, tool, within};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/torture.c");
+
+#[track_caller]
+fn ends_right(path: &str) {
+    let Some(rig) = rig_of(SOURCE, &["cc"]) else { return };
+    let seconds = from_env("RAMFOLD_TORTURE_SECONDS", 5);
+    let seed = from_env("RAMFOLD_TORTURE_SEED", 1);
+    let mut command = within(seconds + 120, BINARY);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run")).env("RAMFOLD_PATH", path);
+    command.args(["run", "--limit", "16M", "--"]).arg(&rig.program);
+    let output = command.args([seconds.to_string(), seed.to_string()]).output();
+    let output = output.expect("it starts");
+    let (out, err) = texts(&output);
+    println!("{out}{err}");
+    let ended_well = output.status.success() && out.ends_with("right\n");
+    assert!(ended_well, "seed {seed}, {path}: {:?}", output.status);
+    assert!(err.contains("pages left"), "{err}");
+}
+
+#[test]
+fn what_the_threads_do_is_right_by_itself() {
+    let Some(rig) = rig_of(SOURCE, &["cc"]) else { return };
+    let said = succeed(tool("env").arg(&rig.program).args(["2", "1"]));
+    assert!(said.ends_with("right\n"), "{said}");
+}
+
+#[test]
+fn nothing_is_lost_by_what_threads_do_with_userfaultfd() {
+    if !needs_root() {
+        return;
+    }
+    ends_right("userfaultfd");
+}
+
+#[test]
+fn nothing_is_lost_by_what_threads_do_with_closed_pages() {
+    ends_right("closed");
+}
