@@ -279,6 +279,7 @@ pub(crate) fn source(cited: &Cited, rows: &[Row], name: &str) -> String {
     runs.sort_unstable();
     let runs = match (runs.first(), runs.last()) {
         (Some(least), Some(most)) if least != most => format!(", {least} to {most} runs"),
+        (Some(1), _) => ", one run".to_owned(),
         (Some(runs), _) => format!(", {runs} runs"),
         _ => String::new(),
     };

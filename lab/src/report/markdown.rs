@@ -106,13 +106,17 @@ pub(crate) fn joined(printed: &Printed, first: &[Made], ways: &[(&str, Vec<Made>
     lines("", &names, &[if first.is_empty() { &[] } else { &published }, &ours])
 }
 
-/// A Markdown table; `head` stands above the names of its rows.
+/// A Markdown table; `head` stands above the names of its rows. A row of which nothing is recorded
+/// is left out.
 pub(crate) fn lines(head: &str, names: &[String], groups: &[&[Made]]) -> String {
     let columns: Vec<&Made> = groups.iter().copied().flatten().collect();
     let heads: String = columns.iter().map(|column| format!(" {} |", column.head)).collect();
     let rules = "---|".repeat(columns.len());
     let mut text = format!("\n| {head} |{heads}\n|---|{rules}\n");
-    for (at, name) in names.iter().enumerate() {
+    let says =
+        |column: &Made, at: usize| column.cells[at].is_some() || column.absent != NOT_RECORDED;
+    let is_row = |at: usize| columns.iter().any(|column| says(column, at));
+    for (at, name) in names.iter().enumerate().filter(|&(at, _)| is_row(at)) {
         let cells = columns.iter().map(|column| match &column.cells[at] {
             Some(cell) => format!(" {cell} |"),
             None => format!(" {} |", column.absent),

@@ -60,7 +60,9 @@ impl<'a> Kernel<'a> {
         let found = balance::nearest(base.peak_bytes, limit, |group_bytes| {
             let (trial, probe) = self.run(bench, base, group_bytes)?;
             let mut row = self.row("kernel-probe", base, percent, 0, &trial, probe);
-            row.set("probe", rows.len() + 1);
+            // In a group that is too small a job may lose a part of itself and say another line.
+            let same = row.number("same").filter(|&same| same > 0.0);
+            row.set("probe", rows.len() + 1).set("same", same);
             rows.push(row);
             Ok::<u64, LabError>(probe.store_bytes)
         })?;
