@@ -310,6 +310,8 @@ typedef struct ramfold_region_config {
     const char *codec;       /* as in ramfold_pool_config, except "none"; default: "lz4" */
     uint64_t resident_limit; /* the most bytes in memory, 1 MiB at least; 0: no limit */
     uint64_t store_limit;    /* the most bytes of compressed pages; 0: no limit */
+    uint64_t element_bytes;  /* 2, 4 or 8, if the region has numbers of that size: their bytes are
+                                sorted before they are compressed, and take much less; 0: no */
 } ramfold_region_config;
 
 typedef struct ramfold_region_stats {

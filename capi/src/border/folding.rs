@@ -92,7 +92,8 @@ pub(crate) unsafe extern "C" fn ramfold_region_map(
 /// The texts are NULL or strings.
 unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig>, Failure> {
     let has_text = !settings.name.is_null() || !settings.codec.is_null();
-    if !has_text && settings.resident_limit == 0 && settings.store_limit == 0 {
+    let numbers = [settings.resident_limit, settings.store_limit, settings.element_bytes];
+    if !has_text && numbers == [0; 3] {
         return Ok(None);
     }
     let mut config = RegionConfig {
@@ -109,6 +110,10 @@ unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig
     }
     if let Some(codec) = text(settings.codec)? {
         config.algorithm = codec.parse::<Codec>()?;
+    }
+    if settings.element_bytes != 0 {
+        let bytes = usize::try_from(settings.element_bytes).unwrap_or(usize::MAX);
+        config.algorithm = config.algorithm.with_shuffle(bytes)?;
     }
     Ok(Some(config))
 }

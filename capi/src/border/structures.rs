@@ -67,11 +67,12 @@ structures! {
         staging_bytes: u64,
     }
     /// `ramfold_region_config`.
-    RegionSettings(40) {
+    RegionSettings(48) {
         name: *const c_char,
         codec: *const c_char,
         resident_limit: u64,
         store_limit: u64,
+        element_bytes: u64,
     }
     /// `ramfold_region_stats`.
     RegionFigures(112) {

@@ -517,6 +517,39 @@ static void check_region(ramfold_pager *pager, uint64_t limit)
     CHECK(ramfold_region_data(region, &data, NULL) == RAMFOLD_ERROR_HANDLE);
 }
 
+/* Bytes that sorted numbers take. A structure of an earlier version has no size of elements. */
+static uint64_t bytes_of_numbers(ramfold_pager *pager, size_t config_size, uint64_t element_bytes)
+{
+    enum { NUMBERS = MIB / 8 };
+    ramfold_region_config config = {0};
+    ramfold_region *region = NULL;
+    void *data = NULL;
+    uint64_t sum = 0;
+    config.size = config_size;
+    config.codec = "lz4";
+    config.element_bytes = element_bytes;
+    OK(ramfold_region_map(pager, MIB, &config, &region));
+    OK(ramfold_region_data(region, &data, NULL));
+    uint64_t *numbers = data;
+    for (uint64_t at = 0; at < NUMBERS; at++)
+        numbers[at] = at * 1000 + at * at % 997;
+    OK(ramfold_region_advise(region, 0, MIB, RAMFOLD_ADVICE_PAGE_OUT));
+    uint64_t taken = region_stats(region).compressed_bytes;
+    for (uint64_t at = 0; at < NUMBERS; at++)
+        sum += numbers[at] == at * 1000 + at * at % 997;
+    CHECK(sum == NUMBERS);
+    OK(ramfold_region_unmap(region));
+    return taken;
+}
+
+static void check_elements(ramfold_pager *pager)
+{
+    size_t size = sizeof(ramfold_region_config);
+    uint64_t plain = bytes_of_numbers(pager, size, 0);
+    CHECK(bytes_of_numbers(pager, size, 8) < plain * 6 / 10);
+    CHECK(bytes_of_numbers(pager, 40, 8) == plain);
+}
+
 /* Uses its quarter of a region while the others use theirs. */
 struct quarter {
     ramfold_region *region;
@@ -571,6 +604,9 @@ static void check_region_settings(ramfold_memory *memory, ramfold_pager *pager)
     CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
     config.codec = NULL;
     config.resident_limit = 4096;
+    CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
+    config.resident_limit = 0;
+    config.element_bytes = 3;
     CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
     CHECK(region == NULL);
     OK(ramfold_pager_free(pager));
@@ -628,6 +664,7 @@ static void check_regions(int mode)
     check_region(pager, 0);
     check_region(pager, 4 * MIB);
     check_threads_in_a_region(pager);
+    check_elements(pager);
     check_small_regions(pager);
     check_region_settings(memory, pager);
 
