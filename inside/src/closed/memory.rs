@@ -344,9 +344,9 @@ fn remap_otherwise(
     let target = whole(new.start, new.len());
     dissolve(state, &whole(old.start, old.len()));
     let moved = if is_named {
-        held_open(state, &target, |_| ask(libc::SYS_mremap, *arguments))
+        held_open(state, &target, |_| moved_whole_or_in_parts(arguments))
     } else {
-        ask(libc::SYS_mremap, *arguments)
+        moved_whole_or_in_parts(arguments)
     };
     if moved < 0 {
         return moved;
@@ -362,4 +362,78 @@ fn remap_otherwise(
     }
     state.spans.set(&target, Kind::Stays);
     moved
+}
+
+/// Asks the kernel for a move. What was closed in parts may be several mappings still, which it
+/// does not move together. The program knows of one, so these are moved one after the other.
+fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
+    let moved = ask(libc::SYS_mremap, *arguments);
+    let [at, old_len, new_len, flags, to, _] = *arguments;
+    let only = |flag: i32| flags as i32 & flag != 0;
+    if moved != error(libc::EFAULT) || !only(libc::MREMAP_MAYMOVE) || only(MREMAP_DONTUNMAP) {
+        return moved;
+    }
+    let (Some(old_len), Some(new_len)) = (round(old_len), round(new_len)) else { return moved };
+    if old_len == 0 || new_len == 0 {
+        return moved;
+    }
+    let is_named = only(libc::MREMAP_FIXED);
+    let place = if is_named { to as isize } else { reserved(new_len) };
+    if place < 0 {
+        return place;
+    }
+    let kept = old_len.min(new_len);
+    match moved_in_parts(at, kept, place as usize, new_len) {
+        Ok(()) => {
+            // What is too much has gone by the first try, or goes now.
+            if kept < old_len {
+                let _ = ask(libc::SYS_munmap, [at + kept, old_len - kept, 0, 0, 0, 0]);
+            }
+            place
+        }
+        Err(number) => {
+            if !is_named {
+                let _ = ask(libc::SYS_munmap, [place as usize, new_len, 0, 0, 0, 0]);
+            }
+            error(number)
+        }
+    }
+}
+
+/// A place that nothing else takes meanwhile.
+fn reserved(len: usize) -> isize {
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
+    ask(libc::SYS_mmap, [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0])
+}
+
+/// Moves as much at a time as the kernel does. The last part becomes as long as it has to. If a part
+/// cannot be moved, those before it are moved back.
+fn moved_in_parts(at: usize, len: usize, place: usize, new_len: usize) -> Result<(), i32> {
+    let mut done = 0;
+    while done < len {
+        let mut part = len - done;
+        loop {
+            let is_last = done + part == len;
+            let new = if is_last { new_len - done } else { part };
+            match moved_to(at + done, part, place + done, new) {
+                0.. => break,
+                refused if refused == error(libc::EFAULT) && part > PAGE => {
+                    part = (part / 2).next_multiple_of(PAGE);
+                }
+                refused => {
+                    if done > 0 {
+                        let _ = moved_in_parts(place, done, at, done);
+                    }
+                    return Err(-refused as i32);
+                }
+            }
+        }
+        done += part;
+    }
+    Ok(())
+}
+
+fn moved_to(from: usize, len: usize, to: usize, new_len: usize) -> isize {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    ask(libc::SYS_mremap, [from, len, new_len, flags, to, 0])
 }

@@ -2,6 +2,7 @@
 //
 //   memory walk      touches, in order and at random
 //   memory moves     mremap, munmap and mmap, madvise, mprotect, brk
+//   memory parts     mremap of what was closed in parts
 //   memory forks     children, their children, a parent that ends at once
 //   memory shares    children share what is out with their parent, and with each other
 //   memory heirs     children of children, each of which writes
@@ -237,6 +238,49 @@ static void shares(void) {
     close(go[1]);
     for (int i = 0; i < CHILDREN; i++) expect_child(children[i]);
     check_all("the parent", at, PAGES, 0);
+}
+
+// Areas of several mappings that are moved as a whole. The kernel refuses some of these moves. Where
+// pages are closed it may have made the parts itself, so there all of them are made.
+static void parts(void) {
+    enum { AREAS = 24, AREA = 512 };
+    char *areas[AREAS];
+    int go[2];
+    if (pipe(go)) wrong("pipe", 0);
+    for (int i = 0; i < AREAS; i++) fill_all(areas[i] = map(AREA), AREA, i);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        char byte;
+        for (int i = 0; i < AREAS; i++) check_all("a child", areas[i], AREA, i);
+        _exit(read(go[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    const char *way = getenv("RAMFOLD_PATH");
+    int moves_all = way && !strcmp(way, "closed");
+    for (int i = 0; i < AREAS; i++)
+        if (i % 2 && madvise(areas[i], (1 + i) * PAGE, MADV_DONTDUMP)) wrong("madvise", i);
+    for (int i = 0; i < AREAS; i++)
+        for (size_t p = 0; p < AREA; p += 1 + p % 5) fill(areas[i] + p * PAGE, p, i);
+    for (int i = 0; i < AREAS; i++) {
+        size_t pages = i % 3 == 0 ? AREA : i % 3 == 1 ? AREA + 100 : AREA - 100;
+        char *to = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+        if (mremap(areas[i], AREA * PAGE, pages * PAGE, flags, to) != to) {
+            if (errno != EFAULT || moves_all || i % 2 == 0) wrong("mremap", i);
+            continue;
+        }
+        check_all("moved", to, pages < AREA ? pages : AREA, i);
+        for (size_t at = AREA * PAGE; at < pages * PAGE; at += 512)
+            if (to[at]) wrong("new pages", at / PAGE);
+        char *longer = mremap(to, pages * PAGE, (pages + 300) * PAGE, MREMAP_MAYMOVE);
+        if (longer == MAP_FAILED) {
+            if (errno != EFAULT || moves_all || i % 2 == 0) wrong("mremap to grow", i);
+            continue;
+        }
+        check_all("grown", longer, pages < AREA ? pages : AREA, i);
+    }
+    close(go[1]);
+    expect_child(child);
 }
 
 static void heirs(void) {
@@ -677,7 +721,7 @@ int main(int count, char **words) {
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
-               {"shares", shares}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
+               {"shares", shares}, {"parts", parts}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
                {"clones", clones}, {"humble", humble}, {"spawns", spawns},
                {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
