@@ -406,8 +406,8 @@ fn reserved(len: usize) -> isize {
     ask(libc::SYS_mmap, [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0])
 }
 
-/// Moves as much at a time as the kernel does. The last part becomes as long as it has to. If a part
-/// cannot be moved, those before it are moved back.
+/// Moves as much at a time as the kernel does. The last part becomes as long as it has to. If a
+/// part cannot be moved, those before it are moved back.
 fn moved_in_parts(at: usize, len: usize, place: usize, new_len: usize) -> Result<(), i32> {
     let mut done = 0;
     while done < len {
