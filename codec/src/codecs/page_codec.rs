@@ -205,7 +205,20 @@ impl Codec {
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         check_page_len(page.len())?;
-        let Some(element) = self.shuffle else { return stream.compress(self.settings(), page) };
+        match self.shuffle {
+            None => stream.compress(self.settings(), page),
+            Some(element) => self.compress_shuffled(element, stream, page),
+        }
+    }
+
+    /// Not inlined, because its page on the stack is only for codecs that shuffle.
+    #[inline(never)]
+    fn compress_shuffled<'s>(
+        &self,
+        element: Element,
+        stream: &'s mut Stream,
+        page: &[u8],
+    ) -> Result<&'s [u8], CodecError> {
         let mut room = [0; PAGE_LEN_MAX];
         let shuffled = &mut room[..page.len()];
         element.shuffle(page, shuffled);
@@ -275,7 +288,7 @@ impl Codec {
     }
 }
 
-/// Not inlined, because its page on the stack is only for codecs that shuffle.
+/// Not inlined, for the same reason as `compress_shuffled`.
 #[inline(never)]
 fn unshuffled(
     element: Element,

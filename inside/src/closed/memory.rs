@@ -4,6 +4,7 @@
 //!   mmap       private, anonymous, 128 KiB or more: a place in the arena
 //!   brk        memory at the arena's start
 //!   munmap, mremap, mprotect, madvise, mlock     the kernel is asked, and the book follows
+//!   mremap     that the kernel refuses, because its memory was closed in parts: part after part
 //! ```
 //!
 //! The access of memory that folds is ours to change, so `mprotect` to the access that it has
@@ -342,16 +343,16 @@ fn remap_otherwise(
     let flags = arguments[3] as i32;
     let is_named = flags & libc::MREMAP_FIXED != 0;
     let target = whole(new.start, new.len());
-    dissolve(state, &whole(old.start, old.len()));
-    let moved = if is_named {
-        held_open(state, &target, |_| moved_whole_or_in_parts(arguments))
-    } else {
-        moved_whole_or_in_parts(arguments)
-    };
+    let source = whole(old.start, old.len());
+    dissolve(state, &source);
+    // A hole is a mapping too, the arena's reserve, and does not move.
+    let covered: usize = state.spans.pieces(&source).map(|(piece, _)| piece.len()).sum();
+    let how = if covered == old.len() { moved_whole_or_in_parts } else { moved_whole };
+    let moved =
+        if is_named { held_open(state, &target, |_| how(arguments)) } else { how(arguments) };
     if moved < 0 {
         return moved;
     }
-    let source = whole(old.start, old.len());
     if moved as usize != old.start && flags & MREMAP_DONTUNMAP == 0 && !source.is_empty() {
         // The place is free now, and reserved again.
         let _ = give_up(state, &source);
@@ -364,10 +365,14 @@ fn remap_otherwise(
     moved
 }
 
+fn moved_whole(arguments: &[usize; 6]) -> isize {
+    ask(libc::SYS_mremap, *arguments)
+}
+
 /// Asks the kernel for a move. What was closed in parts may be several mappings still, which it
 /// does not move together. The program knows of one, so these are moved one after the other.
 fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
-    let moved = ask(libc::SYS_mremap, *arguments);
+    let moved = moved_whole(arguments);
     let [at, old_len, new_len, flags, to, _] = *arguments;
     let only = |flag: i32| flags as i32 & flag != 0;
     if moved != error(libc::EFAULT) || !only(libc::MREMAP_MAYMOVE) || only(MREMAP_DONTUNMAP) {

@@ -281,6 +281,17 @@ static void parts(void) {
     }
     close(go[1]);
     expect_child(child);
+
+    // A hole: the move is refused, and all is where it was.
+    char *at = map(AREA);
+    fill_all(at, AREA, 77);
+    fill_all(map(PAGES), PAGES, 1);
+    if (munmap(at + 300 * PAGE, PAGE)) wrong("munmap", 300);
+    errno = 0;
+    if (mremap(at, AREA * PAGE, (AREA + 9) * PAGE, MREMAP_MAYMOVE) != MAP_FAILED || errno != EFAULT)
+        wrong("mremap over a hole", errno);
+    for (size_t p = 0; p < AREA; p++)
+        if (p != 300) check("beside a hole", at + p * PAGE, p, 77);
 }
 
 static void heirs(void) {
