@@ -6,8 +6,8 @@
 //! ```
 //!
 //! With `RAMFOLD_CONFINED=PATH`, both are in a strict container: that program is `confined`, an
-//! example of `host`; `./test confined` asks for it. With `RAMFOLD_JOBS_WHOLE=1`, all jobs run whole,
-//! which takes minutes; `./test jobs` does this each way.
+//! example of `host`; `./test confined` asks for it. With `RAMFOLD_JOBS_WHOLE=1`, all jobs run
+//! whole, which takes minutes; `./test jobs` does this each way.
 
 use std::os::unix::fs::chown;
 use std::process::Command;
