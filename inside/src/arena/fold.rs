@@ -6,7 +6,9 @@
 //!     '---- touched ---'
 //! ```
 //!
-//! A group that is pinned or shared waits on the shelf until it is queued again.
+//! A group that is pinned or shared waits on the shelf until it is queued again. The groups that
+//! were touched last do not rest, however much has to leave. An instruction may touch several
+//! pages, and must find all of them open at once.
 //!
 //! Invariant: a group is in `queue`, in `resting`, or in neither. `resting_pages` is the sum of the
 //! pages of `resting`. Lock: that of the state.
@@ -24,6 +26,9 @@ const SCARCE: [(usize, usize); 3] = [(4, 64), (3, 16), (2, 4)];
 const TIMED_ONE_IN: u32 = 16;
 /// A page that opens beside another closes again later: in per cent of a fault.
 const RESTING_PER_CENT: u32 = 15;
+/// Groups touched last that do not rest. An instruction touches at most four, because no operand
+/// lies on more than two pages, and there are two operands; the others are for other threads.
+const TOUCHED: usize = 16;
 /// Walks that are known at the same time.
 const WALKS: usize = 8;
 
@@ -42,6 +47,9 @@ pub(crate) struct Fold {
     pub(crate) slot: &'static Slot,
     /// Groups that have open pages, the coldest first.
     pub(crate) queue: VecDeque<usize>,
+    /// Groups that were touched last, in no order.
+    touched: [usize; TOUCHED],
+    next_touched: usize,
     /// Groups that are closed and in place, the coldest first.
     resting: VecDeque<Resting>,
     /// Pages that closed when these groups began to rest, and the most that there may be.
@@ -75,6 +83,8 @@ impl Fold {
             store,
             slot,
             queue: VecDeque::new(),
+            touched: [0; TOUCHED],
+            next_touched: 0,
             resting: VecDeque::new(),
             resting_pages: 0,
             resting_max: 0,
@@ -135,9 +145,27 @@ impl Fold {
         came
     }
 
+    /// A page of a group was touched, and opens.
+    pub(crate) fn was_touched(&mut self, group: usize) {
+        if !self.touched.contains(&group) {
+            self.touched[self.next_touched] = group;
+            self.next_touched = (self.next_touched + 1) % TOUCHED;
+        }
+    }
+
     /// The group that is to rest next, if there is room for its pages among those that rest.
     pub(crate) fn next_to_rest(&mut self) -> Option<usize> {
-        if self.resting_pages < self.resting_max { self.queue.pop_front() } else { None }
+        if self.resting_pages >= self.resting_max {
+            return None;
+        }
+        for _ in 0..self.queue.len().min(TOUCHED + 1) {
+            let group = self.queue.pop_front()?;
+            if !self.touched.contains(&group) {
+                return Some(group);
+            }
+            self.queue.push_back(group);
+        }
+        None
     }
 
     /// The group that is to leave next, and those of its pages that were in memory when it was
@@ -227,6 +255,20 @@ mod tests {
         fold.has_left();
         assert_eq!(fold.next_to_rest(), Some(AT + 4 * GROUP));
         assert_eq!(fold.resting_pages, 90);
+    }
+
+    #[test]
+    fn groups_that_were_touched_last_do_not_rest() {
+        let mut fold = fold("touched");
+        let groups: Vec<usize> = (0..TOUCHED + 3).map(|number| AT + number * GROUP).collect();
+        fold.queue.extend(&groups);
+        groups[..TOUCHED].iter().for_each(|&group| fold.was_touched(group));
+        fold.was_touched(groups[0]);
+        let rested: Vec<usize> = std::iter::from_fn(|| fold.next_to_rest()).collect();
+        assert_eq!(rested, groups[TOUCHED..]);
+        assert_eq!(fold.queue.len(), TOUCHED, "they wait");
+        fold.was_touched(AT - GROUP);
+        assert_eq!(fold.next_to_rest(), Some(groups[0]), "the first of them is no longer one");
     }
 
     #[test]

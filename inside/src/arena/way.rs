@@ -8,7 +8,8 @@
 //!
 //! Groups leave in the order in which they came. A group that rests is closed, and still in
 //! memory: a touch opens the page, which is its second chance. How many neighbours open with it,
-//! groups that are watched teach, as with userfaultfd.
+//! groups that are watched teach, as with userfaultfd. The groups that were touched last do not
+//! rest: if nothing else could leave, an instruction that touches two pages would never end.
 //!
 //! A page that comes back is written through `/proc/self/mem` while it is closed, so no thread sees
 //! a part of it. Memory that the program has never touched is closed as well. So it cannot outrun
@@ -60,6 +61,7 @@ pub(crate) fn touch(state: &mut State, address: usize) -> bool {
             let (edges, stored) = (state.edges, state.book.stored(group));
             let Some(fold) = &mut state.fold else { return false };
             add(&fold.slot.stored_faults, 1);
+            fold.was_touched(group);
             // It may have been opened to make room.
             let wanted = fold.window_stored(page, stored, edges);
             open(state, group, wanted);
@@ -71,6 +73,7 @@ pub(crate) fn touch(state: &mut State, address: usize) -> bool {
             let (edges, there) = (state.edges, present(group));
             let mut wanted = closed;
             if let Some(fold) = &mut state.fold {
+                fold.was_touched(group);
                 if there & bits(page_in_group(page), 1) == 0 {
                     // Fresh memory, which is mostly filled from one end to the other.
                     wanted &= !there;

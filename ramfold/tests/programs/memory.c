@@ -2,6 +2,7 @@
 //
 //   memory walk      touches, in order and at random
 //   memory moves     mremap, munmap and mmap, madvise, mprotect, brk
+//   memory tight     values on two pages, while nothing more can leave
 //   memory parts     mremap of what was closed in parts
 //   memory forks     children, their children, a parent that ends at once
 //   memory shares    children share what is out with their parent, and with each other
@@ -292,6 +293,29 @@ static void parts(void) {
         wrong("mremap over a hole", errno);
     for (size_t p = 0; p < AREA; p++)
         if (p != 300) check("beside a hole", at + p * PAGE, p, 77);
+}
+
+// More memory that cannot leave than the limit allows, and values that lie on two pages. A touch of
+// one page must not close the other one, or the instruction would never end.
+static void tight(void) {
+    // Mappings too small to fold where pages are closed, with guards, so that they stay apart.
+    enum { SMALL = 16, MANY = 1000 };
+    static char *small[MANY];
+    for (int i = 0; i < MANY; i++) {
+        small[i] = map(SMALL + 1);
+        if (mprotect(small[i] + SMALL * PAGE, PAGE, PROT_NONE)) wrong("mprotect", i);
+        fill_all(small[i], SMALL, i);
+    }
+    char *at = map(PAGES / 4);
+    for (int turn = 0; turn < 3; turn++) {
+        for (size_t p = 1; p < PAGES / 4; p++) {
+            uint64_t value = p * 77 + turn;
+            *(volatile uint64_t *)(at + p * PAGE - 4) = value;
+        }
+        for (size_t p = 1; p < PAGES / 4; p++)
+            if (*(volatile uint64_t *)(at + p * PAGE - 4) != p * 77 + turn) wrong("a value", p);
+    }
+    for (int i = 0; i < MANY; i++) check_all("what stays", small[i], SMALL, i);
 }
 
 static void heirs(void) {
@@ -732,7 +756,7 @@ int main(int count, char **words) {
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
-               {"shares", shares}, {"parts", parts}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
+               {"shares", shares}, {"parts", parts}, {"tight", tight}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
                {"clones", clones}, {"humble", humble}, {"spawns", spawns},
                {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -35,6 +35,7 @@ macro_rules! claims {
 claims! {
     closed_pages_come_back_as_they_were: "walk";
     closed_memory_moves_and_goes: "moves";
+    values_on_two_pages_are_written_while_nothing_more_can_leave: "tight";
     what_was_closed_in_parts_moves_as_a_whole: "parts";
     forked_children_have_closed_pages: "forks";
     system_calls_meet_no_closed_page: "calls";
