@@ -6,6 +6,7 @@
 //!                 put, where it cannot be opened: pages of ours move there (mremap)
 //!   shared        /proc/self/pagemap: which pages a forked process has too
 //!   peek, poke    as the kernel would: an error instead of a fault
+//!   allows        the kernel reads a word, or writes it as it is
 //! ```
 //!
 //! Invariant: content comes to a page at once. Lock: none.
@@ -110,6 +111,22 @@ pub(crate) fn poke<T: Copy>(address: usize, value: T) -> bool {
     written == size_of::<T>() as isize
 }
 
+/// Whether the program may read at an address now, or write. The kernel is asked to use a futex
+/// there for which nobody waits. To try a write, it adds no bit to the word, at once: what another
+/// thread writes meanwhile stays.
+pub(crate) fn allows(address: usize, write: bool) -> bool {
+    const OR_ZERO: usize = (libc::FUTEX_OP_OR as usize) << 28;
+    let (word, other) = (address & !3, 0u32);
+    let (how, first, second, last) = match write {
+        true => (libc::FUTEX_WAKE_OP, &raw const other as usize, word, OR_ZERO),
+        false => (libc::FUTEX_CMP_REQUEUE, word, &raw const other as usize, 0),
+    };
+    let how = (how | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: no byte changes, and no thread wakes.
+    let answer = unsafe { pass(libc::SYS_futex, [first, how, 0, 0, second, last]) };
+    answer != -(libc::EFAULT as isize)
+}
+
 /// Whether the system does not have the call, or a filter refuses it.
 fn is_refused(answer: isize) -> bool {
     let errors = [libc::ENOSYS, libc::EPERM];
@@ -126,6 +143,31 @@ pub(crate) fn own_pid() -> usize {
 mod tests {
     use super::*;
     use crate::places::GROUP;
+
+    #[test]
+    fn what_may_be_read_and_written_is_known_and_stays_as_it_is() {
+        let _ = crate::floor::passage::make();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, of which all that is touched is ours.
+        unsafe {
+            let at = libc::mmap(core::ptr::null_mut(), PAGE, access, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            let last = at as usize + PAGE - 1;
+            let byte = last as *mut u8;
+            for value in [0, 201] {
+                byte.write_volatile(value);
+                let rows = [(libc::PROT_NONE, false, false), (libc::PROT_READ, true, false)];
+                for (given, reads, writes) in rows.into_iter().chain([(access, true, true)]) {
+                    libc::mprotect(at, PAGE, given);
+                    assert_eq!((allows(last, false), allows(last, true)), (reads, writes));
+                }
+                assert_eq!(byte.read_volatile(), value);
+            }
+            libc::munmap(at, PAGE);
+            assert!(!allows(last, false) && !allows(last, true), "nothing is there");
+        }
+    }
 
     /// Memory that is written in part, and shared with a child for a while.
     #[test]

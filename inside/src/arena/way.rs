@@ -52,7 +52,7 @@ pub(crate) enum Step {
 }
 
 /// Opens what was touched. False if the touch was no business of ours.
-pub(crate) fn touch(state: &mut State, address: usize) -> bool {
+pub(crate) fn touch(state: &mut State, address: usize, writes: bool) -> bool {
     let group = address & !(GROUP - 1);
     let page = address & !(PAGE - 1);
     match state.book.word(page).place() {
@@ -89,9 +89,12 @@ pub(crate) fn touch(state: &mut State, address: usize) -> bool {
         }
         Place::Program | Place::Tray(..) => {
             // Another thread has opened it. The access is given again, so that nobody loops.
-            let folds = state.spans.kind(address) == Some(Kind::Folds);
-            // SAFETY: the program may read and write there.
-            folds && unsafe { protect(&(page..page + PAGE), READ_WRITE) }.is_ok()
+            if state.spans.kind(address) == Some(Kind::Folds) {
+                // SAFETY: the program may read and write there.
+                return unsafe { protect(&(page..page + PAGE), READ_WRITE) }.is_ok();
+            }
+            // Or it folds no more since the touch, and the program may still do what it did.
+            reach::allows(address, writes)
         }
     }
 }

@@ -30,9 +30,10 @@ use libc::c_long;
 
 const SEGV_ACCERR: i32 = 2;
 const SYS_SECCOMP: i32 = 1;
-/// The bit of the processor's error code that says "instruction fetch".
+/// Bits of the processor's error code that say "write" and "instruction fetch".
+const WRITE: i64 = 2;
 const FETCH: i64 = 0x10;
-const _: () = assert!(FETCH.count_ones() == 1, "a bit");
+const _: () = assert!(WRITE.count_ones() == 1 && FETCH.count_ones() == 1, "bits");
 
 const SA_RESTORER: usize = 0x0400_0000;
 
@@ -55,6 +56,7 @@ extern "C" fn come_back() {
 
 struct Touch {
     address: usize,
+    writes: bool,
     served: bool,
 }
 
@@ -65,7 +67,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
         let error = context.uc_mcontext.gregs[libc::REG_ERR as usize];
         ((*info).si_code, (*info).si_addr() as usize, error)
     };
-    let mut touch = Touch { address, served: false };
+    let mut touch = Touch { address, writes: error & WRITE != 0, served: false };
     if code == SEGV_ACCERR && addresses::contains(address) && error & FETCH == 0 {
         state::settle();
         cross(touched, &mut touch);
@@ -76,7 +78,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
 }
 
 extern "C" fn touched(touch: &mut Touch) {
-    touch.served = state::with(|state| way::touch(state, touch.address));
+    touch.served = state::with(|state| way::touch(state, touch.address, touch.writes));
 }
 
 /// A system call that was trapped.
@@ -129,6 +131,9 @@ impl Trap {
         if !self.pin() {
             self.aside(open_direct);
         }
+        if self.number == libc::SYS_sigaltstack {
+            self.aside(keep_stack_open);
+        }
         let answer = match kind {
             Use::Mask => {
                 let mask = (&raw mut machine.uc_sigmask).cast::<u64>();
@@ -153,9 +158,6 @@ impl Trap {
             Use::Descriptors => self.close_range(),
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
-        if self.number == libc::SYS_sigaltstack {
-            self.aside(keep_stack_open);
-        }
         self.direct.iter().flatten().for_each(pins::unpin);
         if self.nested.is_some() {
             self.aside(unpin_nested);
@@ -259,10 +261,12 @@ extern "C" fn unpin_nested(trap: &mut Trap) {
     }
 }
 
+/// Before the kernel hears of a stack, which is open from then on: a signal may arrive in the same
+/// moment, and the kernel cannot write to a closed page.
 extern "C" fn keep_stack_open(trap: &mut Trap) {
     if let Some(stack) = crate::arena::reach::peek::<libc::stack_t>(trap.arguments[0]) {
         let range = way::pages(stack.ss_sp as usize, stack.ss_size);
-        if addresses::contains(range.start) {
+        if stack.ss_flags & libc::SS_DISABLE == 0 && addresses::contains(range.start) {
             state::with(|state| way::dissolve(state, &range));
         }
     }

@@ -24,6 +24,9 @@ pub(super) struct Action {
     pub(super) mask: u64,
 }
 
+/// The kernel could not give the program a signal, because there was no place on its stack.
+const SI_KERNEL: i32 = 0x80;
+
 /// Bits of a mask that are never set while the program runs.
 pub(crate) const OURS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
 
@@ -144,19 +147,20 @@ pub(super) fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     let Some(kept) = Kept::of(signal) else { return };
     let action = kept.get();
     // SAFETY: the system passes a valid structure.
-    let was_sent = unsafe { (*info).si_code } <= 0;
+    let code = unsafe { (*info).si_code };
     match action.function {
-        libc::SIG_IGN if was_sent => {}
-        libc::SIG_DFL | libc::SIG_IGN => end(signal, was_sent),
+        libc::SIG_IGN if code <= 0 => {}
+        libc::SIG_DFL | libc::SIG_IGN => end(signal, code <= 0 || code == SI_KERNEL),
         _ => run(kept, &action, (signal, info, context)),
     }
 }
 
-/// Lets the default action happen, once the handler has returned.
-fn end(signal: i32, was_sent: bool) {
+/// Lets the default action happen, once the handler has returned. A signal that no instruction
+/// brought, and would bring again, is sent.
+fn end(signal: i32, is_sent: bool) {
     // SAFETY: the default is always valid.
     unsafe { kernel(signal, Some(&Action::default()), None) };
-    if was_sent {
+    if is_sent {
         // SAFETY: the calls have no memory.
         unsafe {
             let (process, thread) =

@@ -19,6 +19,8 @@
 //   memory leaves    a child does not have what is left out for it
 //   memory drops     memory that is given up reads as zeros, again and again
 //   memory handlers  a signal's handler forks in the middle of a fork
+//   memory stacks    signals that arrive while a thread says where their stack is
+//   memory readers   threads that read while another takes the right to write, and gives it back
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
 //   memory waits     waits for SIGTERM and ends with 5
@@ -660,6 +662,69 @@ static void handlers(void) {
     check_all("at the end", at, PAGES, 0);
 }
 
+static volatile sig_atomic_t signals_end;
+static uint64_t signals_taken;
+
+static void on_new_stack(int signal) {
+    (void)signal;
+    __atomic_fetch_add(&signals_taken, 1, __ATOMIC_RELAXED);
+}
+
+static void *signals_main(void *thread) {
+    while (!signals_end) pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+
+/* A signal may arrive at any moment, also just after the stack for it was named. */
+static void stacks(void) {
+    enum { STACK = 256 << 10 };
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    struct sigaction action = {.sa_handler = on_new_stack, .sa_flags = SA_ONSTACK | SA_RESTART};
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_t self = pthread_self(), other;
+    if (pthread_create(&other, NULL, signals_main, &self)) wrong("a thread", 0);
+    for (int turn = 0; turn < 3000; turn++) {
+        stack_t stack = {.ss_sp = map(STACK / PAGE), .ss_size = STACK}, none = {.ss_flags = SS_DISABLE};
+        if (sigaltstack(&stack, NULL)) wrong("a stack", turn);
+        check("beside signals", at + turn * 4 * PAGE, turn * 4, 0);
+        if (sigaltstack(&none, NULL)) wrong("no stack", turn);
+        munmap(stack.ss_sp, STACK);
+    }
+    signals_end = 1;
+    pthread_join(other, NULL);
+    if (!signals_taken) wrong("no signal came", 0);
+    check_all("at the end", at, PAGES, 0);
+}
+
+static void *reader(void *memory) {
+    uint64_t state = 88172645463325252u;
+    while (!signals_end) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        size_t page = state % PAGES;
+        check("read only", (char *)memory + page * PAGE, page, 0);
+    }
+    return NULL;
+}
+
+/* What may be read before, during and after must never be refused. */
+static void readers(void) {
+    enum { READERS = 3, PART = 96 };
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    pthread_t all[READERS];
+    for (int i = 0; i < READERS; i++)
+        if (pthread_create(&all[i], NULL, reader, at)) wrong("a thread", i);
+    for (int turn = 0; turn < 2000; turn++) {
+        char *part = at + turn * 61 % (PAGES - PART) * PAGE;
+        if (mprotect(part, PART * PAGE, PROT_READ)) wrong("read only", turn);
+        if (mprotect(part, PART * PAGE, PROT_READ | PROT_WRITE)) wrong("both", turn);
+    }
+    signals_end = 1;
+    for (int i = 0; i < READERS; i++) pthread_join(all[i], NULL);
+    check_all("at the end", at, PAGES, 0);
+}
+
 static void closes(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
@@ -756,8 +821,9 @@ int main(int count, char **words) {
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
-               {"shares", shares}, {"parts", parts}, {"tight", tight}, {"heirs", heirs}, {"storms", storms}, {"crowds", crowds},
-               {"clones", clones}, {"humble", humble}, {"spawns", spawns},
+               {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
+               {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
+               {"spawns", spawns}, {"stacks", stacks},   {"readers", readers},
                {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {

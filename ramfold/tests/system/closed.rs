@@ -37,6 +37,8 @@ claims! {
     closed_memory_moves_and_goes: "moves";
     values_on_two_pages_are_written_while_nothing_more_can_leave: "tight";
     what_was_closed_in_parts_moves_as_a_whole: "parts";
+    signals_find_their_stack_open: "stacks";
+    what_may_still_be_read_is_not_refused: "readers";
     forked_children_have_closed_pages: "forks";
     system_calls_meet_no_closed_page: "calls";
     threads_touch_closed_pages: "threads";

@@ -101,6 +101,8 @@ claims! {
     what_is_touched_again_is_what_it_was: "walk";
     memory_that_moves_and_goes_is_right: "moves";
     mappings_that_move_together_are_right: "parts";
+    signals_find_their_stack: "stacks";
+    what_may_be_read_meanwhile_is_read: "readers";
     values_on_two_pages_are_right: "tight";
     forked_children_have_their_parents_memory: "forks";
     children_share_what_is_out: "shares";
