@@ -11,6 +11,7 @@
 //!
 //! Invariant: the bytes that a call may use are at most those that `used` tells. Lock: none.
 
+use super::arguments;
 use crate::arena::addresses;
 use core::ops::Range;
 use libc::c_long;
@@ -95,7 +96,7 @@ const MEMORY: &[c_long] = &[
 ];
 
 /// Their arguments may lead to addresses of the arena. The filter traps these by number.
-pub(super) const NESTED: &[c_long] = &[
+const NESTED: &[c_long] = &[
     libc::SYS_readv,
     libc::SYS_writev,
     libc::SYS_preadv,
@@ -114,7 +115,7 @@ pub(super) const NESTED: &[c_long] = &[
 ];
 
 /// About signals. The filter traps these by number.
-pub(super) const MASKS: &[c_long] = &[
+const MASKS: &[c_long] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigsuspend,
@@ -126,7 +127,7 @@ pub(super) const MASKS: &[c_long] = &[
 ];
 
 /// The kernel keeps using memory after these, or they lock it. The filter traps these by number.
-pub(super) const UNSERVED: &[c_long] = &[
+const UNSERVED: &[c_long] = &[
     libc::SYS_io_setup,
     libc::SYS_io_uring_setup,
     libc::SYS_mlockall,
@@ -135,7 +136,12 @@ pub(super) const UNSERVED: &[c_long] = &[
 ];
 
 /// About descriptors by ranges. The filter traps these by number.
-pub(super) const DESCRIPTORS: &[c_long] = &[libc::SYS_close_range];
+const DESCRIPTORS: &[c_long] = &[libc::SYS_close_range];
+
+/// Calls that the filter traps by number.
+pub(super) fn by_number() -> impl Iterator<Item = c_long> {
+    [NESTED, MASKS, UNSERVED, DESCRIPTORS].into_iter().flatten().copied()
+}
 
 /// Calls up to here are old, and known: their structures are small.
 const OLD_MAX: c_long = libc::SYS_rseq;
@@ -171,23 +177,19 @@ pub(super) fn kind(number: c_long) -> Use {
 }
 
 /// The bytes that an argument of a call leads to, if it is an address of the arena.
-pub(super) fn used(
-    number: c_long,
-    arguments: &[usize; 6],
-    argument: usize,
-) -> Option<Range<usize>> {
-    let start = arguments[argument];
-    if !addresses::contains(start) {
+pub(super) fn used(number: c_long, values: &[usize; 6], argument: usize) -> Option<Range<usize>> {
+    let start = values[argument];
+    if arguments::addresses(number) >> argument & 1 == 0 || !addresses::contains(start) {
         return None;
     }
     let row = LENGTHS.iter().find(|row| (row.0, row.1) == (number, argument));
-    let told = row.map(|row| arguments[row.2].saturating_mul(row.3).min(BYTES_MAX));
+    let told = row.map(|row| values[row.2].saturating_mul(row.3).min(BYTES_MAX));
     let mut len = told.unwrap_or(SMALL);
     if MESSAGES.contains(&number) && argument == 1 {
-        len = arguments[2].saturating_add(MESSAGE_HEAD);
+        len = values[2].saturating_add(MESSAGE_HEAD);
     }
     if number == libc::SYS_mincore {
-        len = if argument == 2 { arguments[1] / crate::places::PAGE + 1 } else { 1 };
+        len = if argument == 2 { values[1] / crate::places::PAGE + 1 } else { 1 };
     }
     let end = addresses::START + addresses::LEN_MAX;
     Some(start..start.saturating_add(len.max(1)).min(end))
@@ -203,6 +205,8 @@ mod tests {
         let read = [0, at, 100_000, 0, 0, 0];
         assert_eq!(used(libc::SYS_read, &read, 1), Some(at..at + 100_000));
         assert_eq!(used(libc::SYS_read, &read, 0), None);
+        let left_over = [0, 0, 0, at, 0, 0];
+        assert_eq!(used(libc::SYS_read, &left_over, 3), None);
         let poll = [at, 3, 0, 0, 0, 0];
         assert_eq!(used(libc::SYS_poll, &poll, 0), Some(at..at + 24));
         let stat = [at, at + 5, 0, 0, 0, 0];

@@ -1,21 +1,27 @@
 //! The filter that makes system calls come to our handler.
 //!
 //! ```text
-//!   return from a signal, vfork                       passes
-//!   an address of the arena among the arguments       traps, unless it comes from the passage
-//!   the C library: mmap, brk, signals, fork, nested   trap
-//!   the C library: close and dup2 of our descriptors  are refused
-//!   the C library: clone3                             is refused, and it takes clone instead
-//!   anything else                                     passes
+//!   number --tree--> rule:  an argument that is an address of the arena   traps, unless it comes
+//!                                                                         from the passage
+//!                           from the C library   mmap, brk, signals,      trap
+//!                                                fork, nested
+//!                                                close, dup2 of ours      are refused
+//!                                                clone3                   is refused, and it takes
+//!                                                                         clone instead
+//!                           anything else                                 passes
 //! ```
 //!
-//! The kernel keeps a filter when another program is executed. That one meets no address of the
-//! arena, and the addresses at which this process has its C library are others there: the kernel
-//! chooses them by chance. So the filter is not used where they are always the same.
+//! The tree is a search among the numbers. The kernel finds out by itself for which numbers the
+//! answer is always to pass, and does not run the filter for these.
+//!
+//! The kernel keeps a filter when another program is executed, which has no handler until our
+//! library has begun. That program meets no address of the arena, because only arguments that are
+//! addresses are looked at. The addresses at which this process has its C library are others there:
+//! the kernel chooses them by chance. So the filter is not used where they are always the same.
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
-use super::calls;
+use super::{arguments, calls};
 use crate::arena::addresses;
 use crate::arena::files::FILES;
 use crate::floor::call::call;
@@ -27,6 +33,7 @@ const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// `struct seccomp_data`: number, machine, instruction, arguments.
@@ -37,25 +44,6 @@ const ARGUMENTS: u32 = 16;
 const UPPER: u32 = 4;
 const X86_64: u32 = 0xc000_003e;
 const TSYNC: usize = 1;
-
-/// Their registers are those of any code, or a child comes out of them.
-const PASSES: &[libc::c_long] =
-    &[libc::SYS_rt_sigreturn, libc::SYS_vfork, libc::SYS_exit, libc::SYS_exit_group];
-
-/// Calls without addresses, or with structures behind them: what else is in registers is of any
-/// code. A child by `clone3` may have our handlers taken away, and would die of the filter.
-const BARE: &[libc::c_long] = &[
-    libc::SYS_clone,
-    libc::SYS_fork,
-    libc::SYS_clone3,
-    libc::SYS_close,
-    libc::SYS_dup2,
-    libc::SYS_dup3,
-];
-/// Steps of the tests of addresses.
-const ADDRESSES: usize = 6 * 11;
-
-const _: () = assert!(BARE.len() + ADDRESSES < 256, "a jump is a byte");
 
 /// Masks that are mostly not there: the call, and the argument.
 const OPTIONAL: &[(libc::c_long, u32)] =
@@ -86,31 +74,113 @@ pub(super) fn library() -> Range<usize> {
     start..LIBRARY_END.load(Ordering::Relaxed)
 }
 
-/// Calls that trap if the C library makes them, whatever their arguments are.
-fn by_number() -> impl Iterator<Item = libc::c_long> {
-    let optional = |number: &libc::c_long| OPTIONAL.iter().any(|(it, _)| it == number);
-    let masks = calls::MASKS.iter().filter(move |it| !optional(it));
-    [libc::SYS_brk]
-        .into_iter()
-        .chain(calls::NESTED.iter().chain(masks).chain(calls::UNSERVED).copied())
-        .chain(calls::DESCRIPTORS.iter().copied())
+/// What becomes of a call that the C library makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Passes,
+    Traps,
+    /// It traps if it makes a child with memory of its own, as fork does.
+    Forks,
+    /// It is not there.
+    Absent,
+    /// It traps if the lower half of an argument is a value.
+    TrapsIf(u32, u32),
+    /// It passes if the lower half of an argument is a value, and traps otherwise.
+    TrapsUnless(u32, u32),
+    /// If an argument is a descriptor of ours, it is refused by this error.
+    Refused(u32, i32),
 }
 
-/// The program of the filter.
+/// What becomes of a call: its arguments that are addresses, as bits, and what becomes of it if it
+/// comes from the C library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rule {
+    addresses: u8,
+    library: Library,
+}
+
+fn rule(number: libc::c_long) -> Rule {
+    Rule { addresses: arguments::addresses(number), library: of_library(number) }
+}
+
+fn of_library(number: libc::c_long) -> Library {
+    let optional = OPTIONAL.iter().find(|(it, _)| *it == number);
+    let closing = CLOSING.iter().find(|(it, ..)| *it == number);
+    match (number, optional, closing) {
+        (_, Some(&(_, argument)), _) => Library::TrapsUnless(argument, 0),
+        (_, _, Some(&(_, argument, error))) => Library::Refused(argument, error),
+        (libc::SYS_clone, ..) => Library::Forks,
+        (libc::SYS_clone3, ..) => Library::Absent,
+        // Memory without a file: there is no descriptor.
+        (libc::SYS_mmap, ..) => Library::TrapsIf(4, u32::MAX),
+        (libc::SYS_fork | libc::SYS_brk, ..) => Library::Traps,
+        _ if calls::by_number().any(|it| it == number) => Library::Traps,
+        _ => Library::Passes,
+    }
+}
+
+/// The program of the filter: the tree, and then what each rule does.
 fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
+    let mut rules: Vec<Rule> = Vec::new();
+    // Where a run of numbers begins that have one rule, and which.
+    let mut runs: Vec<(u32, usize)> = Vec::new();
+    for number in 0..=arguments::KNOWN {
+        let rule = rule(number as libc::c_long);
+        let at = rules.iter().position(|it| *it == rule).unwrap_or(rules.len());
+        if at == rules.len() {
+            rules.push(rule);
+        }
+        if runs.last().is_none_or(|(_, last)| *last != at) {
+            runs.push((number as u32, at));
+        }
+    }
+    let (mut places, mut ends) = (Vec::new(), Vec::new());
+    for rule in rules {
+        places.push(ends.len());
+        ends.extend(steps(rule, library, ours));
+    }
     let mut program =
         vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW, step(LOAD, 0, 0, NUMBER)];
-    for &number in PASSES {
-        program.extend([step(EQUAL, 0, 1, number as u32), ALLOW]);
+    let mut tree = Vec::new();
+    branch(&runs, &mut tree);
+    for (at, node) in tree.iter().enumerate() {
+        program.push(match *node {
+            Node::Step(step) => step,
+            Node::Rule(rule) => step(JUMP, 0, 0, (tree.len() - at - 1 + places[rule]) as u32),
+        });
     }
-    for (at, &number) in BARE.iter().enumerate() {
-        let over = BARE.len() - 1 - at + ADDRESSES;
-        program.push(step(EQUAL, over as u8, 0, number as u32));
+    program.extend(ends);
+    program
+}
+
+/// A step of the tree.
+enum Node {
+    Step(libc::sock_filter),
+    /// A jump to what a rule does.
+    Rule(usize),
+}
+
+/// Finds the run that has a number.
+fn branch(runs: &[(u32, usize)], tree: &mut Vec<Node>) {
+    if let [(_, rule)] = runs {
+        tree.push(Node::Rule(*rule));
+        return;
     }
-    let addresses = program.len();
-    for argument in 0..6 {
+    let (lower, upper) = runs.split_at(runs.len() / 2);
+    tree.push(Node::Step(step(AT_LEAST, 0, 1, upper[0].0)));
+    let jump = tree.len();
+    tree.push(Node::Step(ALLOW));
+    branch(lower, tree);
+    tree[jump] = Node::Step(step(JUMP, 0, 0, (tree.len() - jump - 1) as u32));
+    branch(upper, tree);
+}
+
+/// What a rule does.
+fn steps(rule: Rule, library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
+    let mut steps = Vec::new();
+    for argument in (0..6).filter(|argument| rule.addresses >> argument & 1 != 0) {
         // An address of the arena: what comes from the passage passes.
-        program.extend([
+        steps.extend([
             step(LOAD, 0, 0, ARGUMENTS + 8 * argument + UPPER),
             step(AND, 0, 0, !((addresses::LEN_MAX >> 32) as u32 - 1)),
             step(EQUAL, 0, 8, (addresses::START >> 32) as u32),
@@ -124,73 +194,44 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
             TRAP,
         ]);
     }
-    debug_assert_eq!(program.len(), addresses + ADDRESSES, "the jump over the addresses");
-    program.extend([
-        step(LOAD, 0, 0, INSTRUCTION + UPPER),
-        step(EQUAL, 1, 0, (library.start >> 32) as u32),
-        ALLOW,
-        step(LOAD, 0, 0, INSTRUCTION),
-        step(AT_LEAST, 1, 0, library.start as u32),
-        ALLOW,
-        step(AT_LEAST, 0, 1, library.end as u32),
-        ALLOW,
-        step(LOAD, 0, 0, NUMBER),
-    ]);
-    for number in by_number() {
-        program.extend([step(EQUAL, 0, 1, number as u32), TRAP]);
+    if rule.library != Library::Passes {
+        steps.extend([
+            step(LOAD, 0, 0, INSTRUCTION + UPPER),
+            step(EQUAL, 1, 0, (library.start >> 32) as u32),
+            ALLOW,
+            step(LOAD, 0, 0, INSTRUCTION),
+            step(AT_LEAST, 1, 0, library.start as u32),
+            ALLOW,
+            step(AT_LEAST, 0, 1, library.end as u32),
+            ALLOW,
+        ]);
     }
-    program.extend([step(EQUAL, 0, 1, libc::SYS_fork as u32), TRAP]);
-    let absent = step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
-    program.extend([step(EQUAL, 0, 1, libc::SYS_clone3 as u32), absent]);
-    // A child with memory of its own, as fork makes it.
-    program.extend([
-        step(EQUAL, 0, 5, libc::SYS_clone as u32),
-        step(LOAD, 0, 0, ARGUMENTS),
-        step(AND, 0, 0, libc::CLONE_VM as u32),
-        step(EQUAL, 0, 1, 0),
-        TRAP,
-        ALLOW,
-    ]);
-    // Memory without a file: there is no descriptor.
-    program.extend(with_argument(libc::SYS_mmap, 4, u32::MAX, [TRAP, ALLOW]));
-    for &(number, argument) in OPTIONAL {
-        program.extend(with_argument(number, argument, 0, [ALLOW, TRAP]));
+    let lower = |argument: u32| step(LOAD, 0, 0, ARGUMENTS + 8 * argument);
+    let error = |number: i32| step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32);
+    match rule.library {
+        Library::Passes => steps.push(ALLOW),
+        Library::Traps => steps.push(TRAP),
+        Library::Absent => steps.push(error(libc::ENOSYS)),
+        Library::Forks => steps.extend([
+            lower(0),
+            step(AND, 0, 0, libc::CLONE_VM as u32),
+            step(EQUAL, 0, 1, 0),
+            TRAP,
+            ALLOW,
+        ]),
+        Library::TrapsIf(argument, value) => {
+            steps.extend([lower(argument), step(EQUAL, 0, 1, value), TRAP, ALLOW]);
+        }
+        Library::TrapsUnless(argument, value) => {
+            steps.extend([lower(argument), step(EQUAL, 0, 1, value), ALLOW, TRAP]);
+        }
+        Library::Refused(argument, number) => {
+            let [first, second] = ours.map(|descriptor| descriptor as u32);
+            let (is_first, is_second) = (step(EQUAL, 1, 0, first), step(EQUAL, 0, 1, second));
+            steps.extend([lower(argument), is_first, is_second, error(number), ALLOW]);
+        }
     }
-    program.extend(CLOSING.iter().flat_map(|closing| refusal(closing, ours)));
-    program.push(ALLOW);
-    program
-}
-
-/// Refuses a call if an argument is a descriptor of ours.
-fn refusal(
-    &(number, argument, error): &(libc::c_long, u32, i32),
-    ours: [i32; FILES],
-) -> [libc::sock_filter; 6] {
-    let [first, second] = ours.map(|descriptor| descriptor as u32);
-    [
-        step(EQUAL, 0, 5, number as u32),
-        step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
-        step(EQUAL, 1, 0, first),
-        step(EQUAL, 0, 1, second),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32),
-        ALLOW,
-    ]
-}
-
-/// What becomes of a call: `[if, otherwise]` the lower half of an argument is a value.
-fn with_argument(
-    number: libc::c_long,
-    argument: u32,
-    value: u32,
-    [if_equal, otherwise]: [libc::sock_filter; 2],
-) -> [libc::sock_filter; 5] {
-    [
-        step(EQUAL, 0, 4, number as u32),
-        step(LOAD, 0, 0, ARGUMENTS + 8 * argument),
-        step(EQUAL, 0, 1, value),
-        if_equal,
-        otherwise,
-    ]
+    steps
 }
 
 /// Whether a call makes a child with memory of its own.
@@ -202,17 +243,18 @@ pub(super) fn forks(number: libc::c_long, arguments: &[usize; 6]) -> bool {
 /// Whether a trapped call is one that the filter means: by an address, or by its number.
 pub(super) fn is_meant(
     number: libc::c_long,
-    arguments: &[usize; 6],
+    values: &[usize; 6],
     instruction: usize,
     library: &Range<usize>,
 ) -> bool {
-    let listed = || {
-        let optional = OPTIONAL.iter().any(|&(it, _)| it == number);
-        let placed = number == libc::SYS_mmap;
-        optional || placed || forks(number, arguments) || by_number().any(|it| it == number)
+    let listed = || match of_library(number) {
+        Library::Traps | Library::TrapsIf(..) | Library::TrapsUnless(..) => true,
+        Library::Forks => forks(number, values),
+        Library::Passes | Library::Absent | Library::Refused(..) => false,
     };
     let from_passage = instruction & !0xfff == PASSAGE;
-    let has_address = arguments.iter().any(|&argument| addresses::contains(argument));
+    let known = arguments::addresses(number);
+    let has_address = (0..6).any(|at| known >> at & 1 != 0 && addresses::contains(values[at]));
     !from_passage && (has_address || library.contains(&instruction) && listed())
 }
 
@@ -266,6 +308,7 @@ mod tests {
                 AND => word &= step.k,
                 EQUAL => at += usize::from(if word == step.k { step.jt } else { step.jf }),
                 AT_LEAST => at += usize::from(if word >= step.k { step.jt } else { step.jf }),
+                JUMP => at += step.k as usize,
                 _ => return step.k,
             }
         }
@@ -276,23 +319,41 @@ mod tests {
         let inside = LIBRARY.start + 0x1234;
         let places = [inside, LIBRARY.end, LIBRARY.start - 2, PASSAGE + 30, 0x40_1000];
         let address = addresses::START + 0x7_1234_5678;
-        let lists = [[0; 6], [0, address, 0, 0, 0, 0], [0, 0, 0, 0, 0, address]];
-        let masks = [[0, 0, 0, 9, 9, 0], [0, 0, 0, 0, usize::MAX, 0]];
-        for number in 0..500 {
-            for arguments in lists.iter().chain(&masks) {
+        let masks = [[0; 6], [0, 0, 0, 9, 9, 0], [0, 0, 0, 0, usize::MAX, 0]];
+        let with_address = (0..6).map(|argument| {
+            let mut arguments = [0; 6];
+            arguments[argument] = address;
+            arguments
+        });
+        let lists: Vec<[usize; 6]> = masks.into_iter().chain(with_address).collect();
+        for number in (0..600).chain([1 << 30, i64::from(u32::MAX)]) {
+            for arguments in &lists {
                 for instruction in places {
                     let answer = answer(number, *arguments, instruction);
                     let meant = is_meant(number, arguments, instruction, &LIBRARY);
                     let traps = answer == libc::SECCOMP_RET_TRAP;
                     assert!(!traps || meant, "{number} {arguments:x?} {instruction:x}");
-                    let has_address = arguments.contains(&address);
-                    let by_flags = BARE.contains(&number);
-                    let passes = PASSES.contains(&number) || instruction == PASSAGE + 30;
-                    let expected = has_address && !passes;
-                    assert!(by_flags || (traps && has_address) == expected, "{number}");
+                    let at = arguments.iter().position(|it| *it == address);
+                    let is_address =
+                        at.is_some_and(|at| arguments::addresses(number) >> at & 1 == 1);
+                    let expected = is_address && instruction != PASSAGE + 30;
+                    assert!(traps == expected || instruction == inside, "{number}");
+                    assert!(traps || !expected, "{number}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_a_register_has_that_is_no_argument_does_not_matter() {
+        let counter = addresses::START + 0x12_3456_789a;
+        let programs = 0x40_1000;
+        let close = answer(libc::SYS_close, [3, counter, counter, counter, 0, counter], programs);
+        assert_eq!(close, libc::SECCOMP_RET_ALLOW);
+        let open = [usize::MAX, 0x7fff_0000_1000, 0, counter, counter, counter];
+        assert_eq!(answer(libc::SYS_openat, open, programs), libc::SECCOMP_RET_ALLOW);
+        let seek = answer(libc::SYS_lseek, [3, counter, 0, 0, 0, 0], programs);
+        assert_eq!(seek, libc::SECCOMP_RET_ALLOW, "a place in a large file");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! A system call that has an address of the arena among its arguments is trapped by a filter. The
 //! handler opens the pages and pins them, so that they stay open until the call has returned.
 
+mod arguments;
 mod calls;
 mod filter;
 mod handlers;

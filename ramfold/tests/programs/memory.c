@@ -21,6 +21,7 @@
 //   memory handlers  a signal's handler forks in the middle of a fork
 //   memory stacks    signals that arrive while a thread says where their stack is
 //   memory readers   threads that read while another takes the right to write, and gives it back
+//   memory leftovers a program that is executed and has addresses in registers that no call uses
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
 //   memory waits     waits for SIGTERM and ends with 5
@@ -725,6 +726,47 @@ static void readers(void) {
     check_all("at the end", at, PAGES, 0);
 }
 
+static long call_with(long number, long first, long second, long third, long others) {
+    register long fourth __asm__("r10") = others, fifth __asm__("r8") = others;
+    register long sixth __asm__("r9") = others;
+    long answer = number;
+    __asm__ volatile("syscall"
+                     : "+a"(answer)
+                     : "D"(first), "S"(second), "d"(third), "r"(fourth), "r"(fifth), "r"(sixth)
+                     : "rcx", "r11", "memory");
+    return answer;
+}
+
+/* Its parent's filter of system calls is there, but nobody who serves what it traps. */
+static void unserved(void) {
+    static char bytes[8];
+    for (long value = 1; value > 0; value <<= 1) {
+        /* Any bit, and the bits of an address that may fold. */
+        for (int kind = 0; kind < 2; kind++) {
+            long left = kind ? value : 0x1b0000000000 + value % (1L << 40);
+            if (call_with(SYS_getpid, left, left, left, left) != getpid()) wrong("getpid", left);
+            if (call_with(SYS_close, -1, left, left, left) != -EBADF) wrong("close", left);
+            if (call_with(SYS_read, -1, (long)bytes, 8, left) != -EBADF) wrong("read", left);
+            if (call_with(SYS_lseek, -1, left, 0, left) != -EBADF) wrong("lseek", left);
+            if (call_with(SYS_brk, 0, left, left, left) <= 0) wrong("brk", left);
+        }
+    }
+    _exit(0);
+}
+
+static void leftovers(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        unsetenv("LD_PRELOAD");
+        execl("/proc/self/exe", "memory", "unserved", NULL);
+        _exit(9);
+    }
+    expect_child(child);
+    check_all("beside it", at, PAGES, 0);
+}
+
 static void closes(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
@@ -823,7 +865,8 @@ int main(int count, char **words) {
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
                {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
-               {"spawns", spawns}, {"stacks", stacks},   {"readers", readers},
+               {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
+               {"leftovers", leftovers},
                {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {

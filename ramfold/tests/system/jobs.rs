@@ -82,7 +82,7 @@ const WHOLE: &[(Job, &str)] = &[
     (whole("numpy", &["python3"]), "315M"),
     (whole("pyfork", &["python3"]), "440M"),
     (whole("pytest", &["python3"]), "48M"),
-    (whole("redis", &["redis-server", "redis-cli", "python3"]), "204M"),
+    (whole("redis", &["redis-server", "redis-cli", "python3"]), "170M"),
     (whole("sort", &["python3", "sort"]), "158M"),
     (whole("sqlite", &["sqlite3"]), "140M"),
 ];
