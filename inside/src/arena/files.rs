@@ -13,6 +13,7 @@
 //! there is one thread.
 
 use crate::floor::call::call;
+use crate::floor::passage::pass;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -119,7 +120,7 @@ fn place(file: usize, known: i32) -> i32 {
     let mut limit = [0u64; 2];
     // SAFETY: the limits live as long as the calls run.
     let change = |new: usize, old: usize| unsafe {
-        call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, new, old, 0, 0])
+        pass(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, new, old, 0, 0])
     };
     change(0, limit.as_mut_ptr() as usize);
     let [soft, hard] = limit;

@@ -6,7 +6,7 @@
 //!   state   what is known of the arena, under one lock
 //!   fold    store and queues
 //!   pins    groups that system calls use        reach   closed memory is read and written
-//!   files   by which that is done               addresses
+//!   files   by which that is done               addresses       stacks   for handlers
 //! ```
 //!
 //! The *arena* is an address range of its own, in which memory lies that folds. Pages of it are
@@ -18,6 +18,7 @@ mod fold;
 pub(crate) mod out;
 pub(crate) mod pins;
 pub(crate) mod reach;
+pub(crate) mod stacks;
 pub(crate) mod state;
 pub(crate) mod way;
 

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_may_be_read_and_written_is_known_and_stays_as_it_is() {
-        let _ = crate::floor::passage::make();
+        crate::floor::passage::for_tests();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, of which all that is touched is ours.
@@ -172,6 +172,7 @@ mod tests {
     /// Memory that is written in part, and shared with a child for a while.
     #[test]
     fn pages_are_shared_while_a_child_has_them() {
+        crate::floor::passage::for_tests();
         files::open();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let access = libc::PROT_READ | libc::PROT_WRITE;

@@ -15,6 +15,7 @@
 //! Lock: the turn. The store's locks are taken under it.
 
 use super::fold::Fold;
+use super::stacks::Stacks;
 use super::{addresses, files, pins};
 use crate::floor::call::call;
 use crate::floor::crossing;
@@ -39,6 +40,8 @@ pub(crate) struct State {
     pub(crate) fold: Option<Fold>,
     /// The process does something that cannot be served, so nothing folds any more.
     pub(crate) melted: bool,
+    /// Stacks for handlers of SIGSEGV.
+    pub(crate) stacks: Stacks,
     /// Pins of threads that execute programs.
     pub(crate) executing: Vec<Executing>,
     /// The process has forked, or was forked: it may share pages.
@@ -217,6 +220,7 @@ pub(crate) fn settle() {
     // SAFETY: there is one thread, and the work on the state was done.
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
     if let Some(state) = state {
+        state.stacks.settle(thread());
         let folds = state.spans.all().filter(|(_, kind)| *kind == Kind::Folds);
         folds.for_each(|(range, _)| pins::settle(&range));
     }
@@ -241,7 +245,8 @@ pub(crate) fn after_fork() {
     TURN.give();
 }
 
-fn thread() -> u32 {
+/// The number of this thread.
+pub(crate) fn thread() -> u32 {
     // SAFETY: the call has no arguments.
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }

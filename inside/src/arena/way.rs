@@ -20,7 +20,7 @@
 //!
 //! Invariant: C1 to C3 of the state. Lock: the caller has the state.
 
-use super::addresses::{advise, present, protect, release};
+use super::addresses::{self, advise, present, protect, release};
 use super::fold::Fold;
 use super::out::{self, Locked, add, bytes, close, list, rest, set_all};
 use super::state::{State, groups, outwards, part};
@@ -243,6 +243,20 @@ pub(crate) fn dissolve(state: &mut State, range: &Range<usize>) {
         state.spans.turn(range, Kind::Folds, Kind::Stays);
         state.spans.turn(range, Kind::Bare, Kind::Stays);
     });
+}
+
+/// Bytes of a stack that stay open, below the stack pointer and above it.
+const STACK: (usize, usize) = (64 << 10, 4096);
+
+/// A thread is on a stack in memory that folds. The part that it uses next folds no more, because
+/// the kernel writes frames of signals there. False if it did not fold.
+pub(crate) fn keep_stack(state: &mut State, pointer: usize) -> bool {
+    let all = addresses::range();
+    let start = pointer.saturating_sub(STACK.0).max(all.start);
+    let range = outwards(&(start..pointer.saturating_add(STACK.1).min(all.end)));
+    let folds: Vec<_> = state.spans.pieces(&range).filter(|(_, it)| *it == Kind::Folds).collect();
+    folds.iter().for_each(|(piece, _)| dissolve(state, piece));
+    !folds.is_empty()
 }
 
 /// All memory opens, and nothing folds any more.

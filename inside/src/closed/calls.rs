@@ -73,6 +73,8 @@ const LENGTHS: &[(c_long, usize, usize, usize)] = &[
     (libc::SYS_mq_timedreceive, 1, 2, 1),
     (libc::SYS_add_key, 2, 3, 1),
     (libc::SYS_syslog, 1, 2, 1),
+    (libc::SYS_set_robust_list, 0, 1, 1),
+    (libc::SYS_rseq, 0, 1, 1),
 ];
 
 /// Messages of System V have a word before their text.
@@ -138,9 +140,18 @@ const UNSERVED: &[c_long] = &[
 /// About descriptors by ranges. The filter traps these by number.
 const DESCRIPTORS: &[c_long] = &[libc::SYS_close_range];
 
+/// The kernel writes to what these name as long as the thread lives. A thread of the C library
+/// begins with the first of them, and the filter traps that one by number.
+const THREADS: &[c_long] = &[libc::SYS_set_robust_list, libc::SYS_rseq, libc::SYS_set_tid_address];
+
+/// Whether the kernel goes on using what a call names, until the thread ends.
+pub(super) fn lasts(number: c_long) -> bool {
+    THREADS.contains(&number)
+}
+
 /// Calls that the filter traps by number.
 pub(super) fn by_number() -> impl Iterator<Item = c_long> {
-    [NESTED, MASKS, UNSERVED, DESCRIPTORS].into_iter().flatten().copied()
+    [NESTED, MASKS, UNSERVED, DESCRIPTORS, &THREADS[..1]].into_iter().flatten().copied()
 }
 
 /// Calls up to here are old, and known: their structures are small.

@@ -7,8 +7,9 @@
 //!             of the program's filter   the program's own handler
 //! ```
 //!
-//! They run on the stack that the program has, with little on it; work is done on a block of ours.
-//! A call that waits is made on the program's stack, with the program's mask, so its handlers run
+//! That of SIGSEGV runs on the alternate stack, because the thread may be on a closed one. That of
+//! SIGSYS runs on the stack that the program has. Both need little there: work is done on a block
+//! of ours. A call that waits is made on the program's stack, with the program's mask, so its handlers run
 //! as ever. A handler that leaves by `siglongjmp` leaves pins behind: those groups stay.
 //!
 //! Invariant: while a thread is on a block of ours, it takes no signal. Lock: that of the state,
@@ -17,10 +18,10 @@
 use super::calls::{self, Use};
 use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
-use super::previous::{self, Action, set_mask};
+use super::previous::{self, Action, SI_KERNEL, set_mask};
 use super::{filter, masks};
 use crate::arena::state::{Executing, State};
-use crate::arena::{addresses, files, pins, state, way};
+use crate::arena::{addresses, files, pins, reach, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use core::arch::naked_asm;
@@ -40,7 +41,7 @@ const SA_RESTORER: usize = 0x0400_0000;
 /// What the kernel is told of our handler for a signal.
 pub(super) fn action(signal: i32) -> Action {
     let (function, flags, mask) = if signal == libc::SIGSEGV {
-        (on_fault as *const () as usize, 0, u64::MAX)
+        (on_fault as *const () as usize, libc::SA_ONSTACK as usize, u64::MAX)
     } else {
         (on_call as *const () as usize, libc::SA_NODEFER as usize, 0)
     };
@@ -57,28 +58,79 @@ extern "C" fn come_back() {
 struct Touch {
     address: usize,
     writes: bool,
+    /// The stack pointer of the thread.
+    stack: usize,
     served: bool,
 }
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes valid structures.
-    let (code, address, error) = unsafe {
-        let context = &*context.cast::<libc::ucontext_t>();
-        let error = context.uc_mcontext.gregs[libc::REG_ERR as usize];
-        ((*info).si_code, (*info).si_addr() as usize, error)
+    let (code, address, machine) = unsafe {
+        let machine = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        ((*info).si_code, (*info).si_addr() as usize, machine)
     };
-    let mut touch = Touch { address, writes: error & WRITE != 0, served: false };
+    let error = machine[libc::REG_ERR as usize];
+    let stack = machine[libc::REG_RSP as usize] as usize;
+    let mut touch = Touch { address, writes: error & WRITE != 0, stack, served: false };
     if code == SEGV_ACCERR && addresses::contains(address) && error & FETCH == 0 {
         state::settle();
         cross(touched, &mut touch);
+    } else if code == SI_KERNEL && addresses::contains(stack) && lacked_a_frame(machine) {
+        state::settle();
+        cross(stacked, &mut touch);
+        if touch.served {
+            // The call is made again.
+            machine[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
+        }
     }
     if !touch.served {
         previous::forward(signal, info, context);
     }
 }
 
+/// The instruction of a system call.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Whether the filter trapped a call, and there was no place on the stack for the frame of that
+/// signal. The registers are those before the call.
+fn lacked_a_frame(machine: &[i64; 23]) -> bool {
+    let (number, arguments, instruction) = of_call(machine);
+    reach::peek::<[u8; 2]>(instruction.wrapping_sub(SYSCALL.len())) == Some(SYSCALL)
+        && filter::is_meant(number, &arguments, instruction, &filter::library())
+}
+
+/// Number, arguments and place of a system call.
+fn of_call(machine: &[i64; 23]) -> (c_long, [usize; 6], usize) {
+    let register = |name: i32| machine[name as usize] as usize;
+    let names =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
+    (register(libc::REG_RAX) as c_long, names.map(register), register(libc::REG_RIP))
+}
+
+/// If the thread is on a stack in memory that folds, the part that it uses now folds no more.
+fn keep_own_stack(machine: &libc::ucontext_t) {
+    let stack = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    if addresses::contains(stack) {
+        previous::block_all();
+        state::settle();
+        cross(stacked, &mut Touch { address: 0, writes: false, stack, served: false });
+        // SAFETY: the kernel's mask is the first word of the library's.
+        set_mask(unsafe { *(&raw const machine.uc_sigmask).cast::<u64>() });
+    }
+}
+
+extern "C" fn stacked(touch: &mut Touch) {
+    touch.served = state::with(|state| way::keep_stack(state, touch.stack));
+}
+
 extern "C" fn touched(touch: &mut Touch) {
-    touch.served = state::with(|state| way::touch(state, touch.address, touch.writes));
+    touch.served = state::with(|state| {
+        let served = way::touch(state, touch.address, touch.writes);
+        if served && addresses::contains(touch.stack) {
+            way::keep_stack(state, touch.stack);
+        }
+        served
+    });
 }
 
 /// A system call that was trapped.
@@ -88,18 +140,15 @@ struct Trap {
     /// Pinned by arguments.
     direct: [Option<Range<usize>>; 6],
     nested: Option<Pinned>,
+    /// A stack of ours for this thread.
+    stack: Option<libc::stack_t>,
     answer: Answer,
 }
 
 extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes valid structures.
     let machine = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let register = |name: i32| machine.uc_mcontext.gregs[name as usize] as usize;
-    let number = register(libc::REG_RAX) as c_long;
-    let names =
-        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
-    let arguments = names.map(register);
-    let instruction = register(libc::REG_RIP);
+    let (number, arguments, instruction) = of_call(&machine.uc_mcontext.gregs);
     // SAFETY: as above.
     let code = unsafe { (*info).si_code };
     let library = filter::library();
@@ -107,8 +156,15 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         previous::forward(signal, info, context);
         return;
     }
-    let mut trap =
-        Trap { number, arguments, direct: Default::default(), nested: None, answer: None };
+    keep_own_stack(machine);
+    let mut trap = Trap {
+        number,
+        arguments,
+        direct: Default::default(),
+        nested: None,
+        stack: None,
+        answer: None,
+    };
     let answer = trap.serve(machine);
     machine.uc_mcontext.gregs[libc::REG_RAX as usize] = answer as i64;
 }
@@ -132,7 +188,10 @@ impl Trap {
             self.aside(open_direct);
         }
         if self.number == libc::SYS_sigaltstack {
-            self.aside(keep_stack_open);
+            self.aside(prepare_stack);
+        }
+        if calls::lasts(self.number) {
+            self.aside(keep_open);
         }
         let answer = match kind {
             Use::Mask => {
@@ -141,6 +200,7 @@ impl Trap {
                     // SAFETY: the kernel's mask is the first word of the library's.
                     mask: unsafe { &mut *mask },
                     stack: &mut machine.uc_stack,
+                    ours: self.stack,
                 };
                 masks::serve(self.number, &self.arguments, interrupted, |arguments| {
                     // SAFETY: the program asks for it.
@@ -158,6 +218,10 @@ impl Trap {
             Use::Descriptors => self.close_range(),
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
+        if self.number == libc::SYS_set_robust_list {
+            self.aside(give_stack);
+            machine.uc_stack = self.stack.unwrap_or(machine.uc_stack);
+        }
         self.direct.iter().flatten().for_each(pins::unpin);
         if self.nested.is_some() {
             self.aside(unpin_nested);
@@ -262,12 +326,29 @@ extern "C" fn unpin_nested(trap: &mut Trap) {
 }
 
 /// Before the kernel hears of a stack, which is open from then on: a signal may arrive in the same
-/// moment, and the kernel cannot write to a closed page.
-extern "C" fn keep_stack_open(trap: &mut Trap) {
-    if let Some(stack) = crate::arena::reach::peek::<libc::stack_t>(trap.arguments[0]) {
-        let range = way::pages(stack.ss_sp as usize, stack.ss_size);
-        if stack.ss_flags & libc::SS_DISABLE == 0 && addresses::contains(range.start) {
-            state::with(|state| way::dissolve(state, &range));
-        }
+/// moment, and the kernel cannot write to a closed page. For a thread that will have none, one of
+/// ours.
+extern "C" fn prepare_stack(trap: &mut Trap) {
+    let Some(stack) = reach::peek::<libc::stack_t>(trap.arguments[0]) else { return };
+    let range = way::pages(stack.ss_sp as usize, stack.ss_size);
+    if stack.ss_flags & libc::SS_DISABLE != 0 {
+        trap.stack = state::with(|state| state.stacks.of(state::thread()));
+    } else if addresses::contains(range.start) {
+        state::with(|state| way::dissolve(state, &range));
     }
+}
+
+/// A thread begins. It gets a stack for the handler of SIGSEGV.
+extern "C" fn give_stack(trap: &mut Trap) {
+    trap.stack = masks::provide();
+}
+
+/// What the kernel uses as long as the thread lives stays open, and its word for the thread's end,
+/// which is just before it.
+extern "C" fn keep_open(trap: &mut Trap) {
+    const BEFORE: usize = 64;
+    let Some(range) = trap.direct[0].clone() else { return };
+    let range =
+        range.start.saturating_sub(BEFORE)..range.end.min(range.start + crate::places::PAGE);
+    state::with(|state| way::dissolve(state, &way::pages(range.start, range.len())));
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   rt_sigprocmask    the mask in the interrupted context changes: it is in force afterwards
 //!   rt_sigaction      of the two signals: kept. Of others: their masks go without the two
-//!   sigaltstack       the stack stays open, because the kernel writes to it
+//!   sigaltstack       the stack stays open, because the kernel writes to it. A thread without one
+//!                     has one of ours, and is told of none
 //!   sigsuspend, ppoll, pselect, epoll_pwait     their masks go without the two
 //! ```
 //!
@@ -11,11 +12,12 @@
 //! difference, except that the two are not in the masks that it gets back.
 //!
 //! Invariant: no mask that is in force while code of the program runs has the two signals. Lock:
-//! none. The memory that the arguments lead to is pinned and open.
+//! none, except in `provide`. The memory that the arguments lead to is pinned and open.
 
 use super::previous::{self, Action, OURS};
 use crate::arena::reach::{peek, poke};
 use crate::arena::way::ask;
+use crate::arena::{stacks, state};
 use libc::c_long;
 
 /// Bytes of the kernel's mask.
@@ -25,6 +27,8 @@ const MASK_LEN: usize = 8;
 pub(super) struct Interrupted<'a> {
     pub(super) mask: &'a mut u64,
     pub(super) stack: &'a mut libc::stack_t,
+    /// A stack of ours, for a thread that wants none.
+    pub(super) ours: Option<libc::stack_t>,
 }
 
 /// Does a call about signals. What waits is done with `wait`, while the program's mask is in force.
@@ -37,7 +41,7 @@ pub(super) fn serve(
     match number {
         libc::SYS_rt_sigprocmask => change(arguments, interrupted.mask),
         libc::SYS_rt_sigaction => action(arguments),
-        libc::SYS_sigaltstack => alternate(arguments, interrupted.stack),
+        libc::SYS_sigaltstack => alternate(arguments, interrupted),
         libc::SYS_rt_sigsuspend => masked(arguments, 0, wait),
         libc::SYS_ppoll => masked(arguments, 3, wait),
         libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => masked(arguments, 4, wait),
@@ -99,15 +103,36 @@ fn action(arguments: &[usize; 6]) -> isize {
 
 /// The kernel puts the stack of the interrupted context back when the handler returns, so it is
 /// changed there too.
-fn alternate(arguments: &[usize; 6], stack: &mut libc::stack_t) -> isize {
-    let done = ask(libc::SYS_sigaltstack, *arguments);
-    if done == 0
-        && arguments[0] != 0
-        && let Some(new) = peek::<libc::stack_t>(arguments[0])
-    {
-        *stack = new;
+fn alternate(arguments: &[usize; 6], interrupted: Interrupted<'_>) -> isize {
+    let [new, old, ..] = *arguments;
+    let mut before = stacks::current();
+    if stacks::is_ours(&before) {
+        before = stacks::none();
     }
-    done
+    if new != 0 {
+        let Some(wanted) = peek::<libc::stack_t>(new) else { return error(libc::EFAULT) };
+        let is_none = wanted.ss_flags & libc::SS_DISABLE != 0;
+        let stack = interrupted.ours.filter(|_| is_none).unwrap_or(wanted);
+        let done = set_stack(&stack);
+        if done < 0 {
+            return done;
+        }
+        *interrupted.stack = stack;
+    }
+    if old != 0 && !poke(old, before) { error(libc::EFAULT) } else { 0 }
+}
+
+fn set_stack(stack: &libc::stack_t) -> isize {
+    ask(libc::SYS_sigaltstack, [core::ptr::from_ref(stack) as usize, 0, 0, 0, 0, 0])
+}
+
+/// Gives this thread a stack of ours, if it has none. Works on a block of ours.
+pub(super) fn provide() -> Option<libc::stack_t> {
+    if stacks::current().ss_flags & libc::SS_DISABLE == 0 {
+        return None;
+    }
+    let stack = state::with(|state| state.stacks.of(state::thread()))?;
+    (set_stack(&stack) == 0).then_some(stack)
 }
 
 /// A call that has a mask for as long as it waits.

@@ -6,11 +6,14 @@
 //!                                 or the default: it is put back, and the fault happens again
 //! ```
 //!
+//! The stack may be in the arena. So calls that lead to it are made from the passage.
+//!
 //! Invariant: what is told of an action is what the program said last. Lock: none; a program that
 //! changes an action while its signal arrives may find the old one or the new one.
 
 use crate::arena::state::is_home;
 use crate::floor::call::call;
+use crate::floor::passage::pass;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +28,7 @@ pub(super) struct Action {
 }
 
 /// The kernel could not give the program a signal, because there was no place on its stack.
-const SI_KERNEL: i32 = 0x80;
+pub(super) const SI_KERNEL: i32 = 0x80;
 
 /// Bits of a mask that are never set while the program runs.
 pub(crate) const OURS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGSYS - 1);
@@ -117,8 +120,8 @@ pub(super) fn take_over(own: fn(i32) -> Action) {
     }
 }
 
-/// Puts our handler for a signal in place. It runs on the alternate stack if the program's does: an
-/// overflow of a stack needs that.
+/// Puts our handler for a signal in place. That of SIGSYS runs on the alternate stack if the
+/// program's does.
 fn install(signal: i32) {
     let Some(kept) = Kept::of(signal) else { return };
     let on_stack = kept.get().flags & libc::SA_ONSTACK as usize;
@@ -138,7 +141,7 @@ unsafe fn kernel(signal: i32, new: Option<&Action>, old: Option<&mut Action>) ->
     let new = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
     let old = old.map_or(0, |action| core::ptr::from_mut(action) as usize);
     // SAFETY: both live as long as the call runs.
-    unsafe { call(libc::SYS_rt_sigaction, [signal as usize, new, old, 8, 0, 0]) }
+    unsafe { pass(libc::SYS_rt_sigaction, [signal as usize, new, old, 8, 0, 0]) }
 }
 
 /// Passes a signal on that is not ours. All signals may be blocked; when this returns, the
@@ -207,12 +210,20 @@ pub(super) unsafe fn mask_of(context: *mut c_void) -> *mut u64 {
     unsafe { (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
 }
 
+/// Blocks all signals of this thread, and uses nothing on the stack.
+pub(super) fn block_all() {
+    static ALL: u64 = u64::MAX;
+    let arguments = [libc::SIG_SETMASK as usize, &raw const ALL as usize, 0, 8, 0, 0];
+    // SAFETY: a call about this thread.
+    unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+}
+
 /// Sets the mask of this thread, and gives what it was.
 pub(super) fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     let arguments =
         [libc::SIG_SETMASK as usize, &raw const mask as usize, &raw mut before as usize, 8, 0, 0];
     // SAFETY: a call about this thread, whose arguments live as long as it runs.
-    unsafe { call(libc::SYS_rt_sigprocmask, arguments) };
+    unsafe { pass(libc::SYS_rt_sigprocmask, arguments) };
     before
 }

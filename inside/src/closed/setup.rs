@@ -9,7 +9,7 @@
 //!
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
-use super::{filter, handlers, previous};
+use super::{filter, handlers, masks, previous};
 use crate::arena::{addresses, files, pins, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
@@ -84,6 +84,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
     state::make()?;
     files::open();
     previous::take_over(handlers::action);
+    masks::provide();
     filter::load(&text, files::numbers())?;
     if library.brk != 0 {
         // The library asks for more from here on.

@@ -71,6 +71,13 @@ pub(crate) fn make() -> Result<(), i32> {
     if closed < 0 { Err(-closed as i32) } else { Ok(()) }
 }
 
+/// Makes the page once, for tests, which are threads of one process.
+#[cfg(test)]
+pub(crate) fn for_tests() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| make().expect("the place is free"));
+}
+
 /// Makes a system call from the page, and gives what the kernel returns.
 ///
 /// # Safety

@@ -22,6 +22,8 @@
 //   memory stacks    signals that arrive while a thread says where their stack is
 //   memory readers   threads that read while another takes the right to write, and gives it back
 //   memory leftovers a program that is executed and has addresses in registers that no call uses
+//   memory fibers    code that runs on stacks which are memory like any other
+//   memory ownstacks threads that are given memory for their stacks
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
 //   memory waits     waits for SIGTERM and ends with 5
@@ -43,6 +45,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -687,7 +690,9 @@ static void stacks(void) {
     if (pthread_create(&other, NULL, signals_main, &self)) wrong("a thread", 0);
     for (int turn = 0; turn < 3000; turn++) {
         stack_t stack = {.ss_sp = map(STACK / PAGE), .ss_size = STACK}, none = {.ss_flags = SS_DISABLE};
-        if (sigaltstack(&stack, NULL)) wrong("a stack", turn);
+        stack_t before;
+        if (sigaltstack(&stack, &before)) wrong("a stack", turn);
+        if (before.ss_flags != SS_DISABLE) wrong("it had a stack", turn);
         check("beside signals", at + turn * 4 * PAGE, turn * 4, 0);
         if (sigaltstack(&none, NULL)) wrong("no stack", turn);
         munmap(stack.ss_sp, STACK);
@@ -765,6 +770,98 @@ static void leftovers(void) {
     }
     expect_child(child);
     check_all("beside it", at, PAGES, 0);
+}
+
+enum { FIBER_STACK = 256 << 10 };
+static char *stacks_memory;
+static int stacks_file;
+
+static void stacks_begin(void) {
+    stacks_memory = map(PAGES);
+    fill_all(stacks_memory, PAGES, 0);
+    char name[] = "/tmp/fibers-XXXXXX";
+    stacks_file = mkstemp(name);
+    unlink(name);
+}
+
+#ifdef __GLIBC__
+enum { FIBERS = 300, DEPTH = 40 };
+static ucontext_t fibers[FIBERS], fibers_main;
+
+/* Goes deep, and makes calls with and without memory on the way. */
+static uint64_t deeper(int depth, uint64_t turn) {
+    volatile char frame[3000];
+    memset((char *)frame, depth, sizeof frame);
+    if (depth % 8 == 3) {
+        char text[64] = "words on a stack";
+        if (pwrite(stacks_file, text, sizeof text, 0) != sizeof text) wrong("pwrite", depth);
+        struct iovec part = {text, sizeof text};
+        if (preadv(stacks_file, &part, 1, 0) != sizeof text) wrong("preadv", depth);
+        swapcontext(&fibers[turn], &fibers_main);
+    }
+    uint64_t below = depth < DEPTH ? deeper(depth + 1, turn) : turn;
+    for (size_t i = 0; i < sizeof frame; i++)
+        if (frame[i] != (char)depth) wrong("a frame", depth);
+    size_t page = (turn * 31 + depth) % PAGES;
+    check("from a fiber", stacks_memory + page * PAGE, page, 0);
+    return below;
+}
+
+static void fiber(int turn) {
+    if (deeper(0, turn) != (uint64_t)turn) wrong("a result", turn);
+}
+
+static void fibers_run(void) {
+    stacks_begin();
+    for (int i = 0; i < FIBERS; i++) {
+        getcontext(&fibers[i]);
+        fibers[i].uc_stack.ss_sp = map(FIBER_STACK / PAGE);
+        fibers[i].uc_stack.ss_size = FIBER_STACK;
+        fibers[i].uc_link = &fibers_main;
+        makecontext(&fibers[i], (void (*)(void))fiber, 1, i);
+    }
+    /* Each comes back DEPTH / 8 times, and then at its end. */
+    for (int round = 0; round <= DEPTH / 8; round++)
+        for (int i = 0; i < FIBERS; i++) swapcontext(&fibers_main, &fibers[i]);
+    check_all("after fibers", stacks_memory, PAGES, 0);
+}
+#else
+static void fibers_run(void) {
+    wrong("this C library has no fibers", 0);
+}
+#endif
+
+static void *plain_depth(void *turn) {
+    volatile char frame[200000];
+    for (size_t i = 0; i < sizeof frame; i++) frame[i] = 7;
+    for (size_t page = (uintptr_t)turn; page < PAGES; page += 5) {
+        /* Much else is used, and the stack grows cold. */
+        check("from a thread", stacks_memory + page * PAGE, page, 0);
+        char text[8] = "words";
+        if (page % 64 == 0 && pwrite(stacks_file, text, 8, 0) != 8) wrong("pwrite", 0);
+    }
+    for (size_t i = 0; i < sizeof frame; i++)
+        if (frame[i] != 7) wrong("a frame", i);
+    return turn;
+}
+
+static void own_stacks(void) {
+    stacks_begin();
+    for (uintptr_t turn = 0; turn < 30; turn++) {
+        size_t bytes = turn % 2 ? FIBER_STACK : 4 * FIBER_STACK;
+        char *stack = turn % 3 ? map(bytes / PAGE) : aligned_alloc(PAGE, bytes);
+        pthread_attr_t how;
+        pthread_attr_init(&how);
+        if (pthread_attr_setstack(&how, stack, bytes)) wrong("a stack", turn);
+        pthread_t thread;
+        void *answer;
+        if (pthread_create(&thread, &how, plain_depth, (void *)turn)) wrong("a thread", turn);
+        pthread_join(thread, &answer);
+        if (answer != (void *)turn) wrong("an answer", turn);
+        if (turn % 3) munmap(stack, bytes);
+        else free(stack);
+    }
+    check_all("after threads", stacks_memory, PAGES, 0);
 }
 
 static void closes(void) {
@@ -866,7 +963,7 @@ int main(int count, char **words) {
                {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
-               {"leftovers", leftovers},
+               {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
                {"guards", guards}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {

@@ -38,6 +38,8 @@ claims! {
     values_on_two_pages_are_written_while_nothing_more_can_leave: "tight";
     what_was_closed_in_parts_moves_as_a_whole: "parts";
     signals_find_their_stack_open: "stacks";
+    fibers_have_stacks_that_close: "fibers";
+    threads_have_stacks_that_close: "ownstacks";
     what_is_left_over_in_registers_is_no_address: "leftovers";
     what_may_still_be_read_is_not_refused: "readers";
     forked_children_have_closed_pages: "forks";

@@ -102,6 +102,8 @@ claims! {
     memory_that_moves_and_goes_is_right: "moves";
     mappings_that_move_together_are_right: "parts";
     signals_find_their_stack: "stacks";
+    fibers_have_stacks_that_fold: "fibers";
+    threads_have_stacks_that_fold: "ownstacks";
     what_may_be_read_meanwhile_is_read: "readers";
     values_on_two_pages_are_right: "tight";
     forked_children_have_their_parents_memory: "forks";
