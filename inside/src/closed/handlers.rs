@@ -9,8 +9,9 @@
 //!
 //! That of SIGSEGV runs on the alternate stack, because the thread may be on a closed one. That of
 //! SIGSYS runs on the stack that the program has. Both need little there: work is done on a block
-//! of ours. A call that waits is made on the program's stack, with the program's mask, so its handlers run
-//! as ever. A handler that leaves by `siglongjmp` leaves pins behind: those groups stay.
+//! of ours. A call that waits is made on the program's stack, with the program's mask, so its
+//! handlers run as ever. A handler that leaves by `siglongjmp` leaves pins behind: those groups
+//! stay.
 //!
 //! Invariant: while a thread is on a block of ours, it takes no signal. Lock: that of the state,
 //! on the block.
