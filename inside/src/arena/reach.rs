@@ -112,10 +112,12 @@ pub(crate) fn poke<T: Copy>(address: usize, value: T) -> bool {
 }
 
 /// Whether the program may read at an address now, or write. The kernel is asked to use a futex
-/// there for which nobody waits. To try a write, it adds no bit to the word, at once: what another
-/// thread writes meanwhile stays.
+/// there. To try a write, it adds no bit to the word, at once: what another thread writes meanwhile
+/// stays. Then it meets a comparison that there is not, and gives up, so that no thread wakes.
 pub(crate) fn allows(address: usize, write: bool) -> bool {
-    const OR_ZERO: usize = (libc::FUTEX_OP_OR as usize) << 28;
+    const NO_COMPARISON: usize = 0xf << 24;
+    const OR_ZERO: usize = (libc::FUTEX_OP_OR as usize) << 28 | NO_COMPARISON;
+    const _: () = assert!(NO_COMPARISON < 1 << 28, "beside the operation");
     let (word, other) = (address & !3, 0u32);
     let (how, first, second, last) = match write {
         true => (libc::FUTEX_WAKE_OP, &raw const other as usize, word, OR_ZERO),

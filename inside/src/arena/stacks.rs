@@ -4,9 +4,9 @@
 //! folds, such as a fiber's, and the page below the stack pointer may be closed. So the handler of
 //! SIGSEGV gets another stack.
 //!
-//! Invariant: a stack has one thread at a time. A thread that has ended has none. Lock: that of the
-//! state.
+//! Invariant: a stack has one thread at a time, or none that lives. Lock: that of the state.
 
+use super::state::is_home;
 use crate::floor::call::call;
 use crate::floor::passage::pass;
 use crate::floor::yard;
@@ -16,21 +16,50 @@ use crate::places::PAGE;
 /// what led to a fault needs some room. What is never touched takes no memory.
 const LEN: usize = 256 << 10; // 262144
 
-/// Stacks whose threads are looked for each time that one is wanted.
+/// Stacks of the program that are smaller have no room for a frame of SIGSEGV beside others.
+const SMALL: usize = 16 << 10; // 16384
+
+/// At how many stacks is looked for one whose thread has ended.
 const LOOKS: usize = 4;
 
-/// The stacks, with their threads; 0 is no thread.
+#[derive(Debug)]
+struct Entry {
+    stack: usize,
+    /// Its thread; 0 for none.
+    thread: u32,
+    /// What the thread believes to have instead.
+    told: Option<libc::stack_t>,
+}
+
+/// The stacks, and whose they are.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    all: Vec<(usize, u32)>,
+    all: Vec<Entry>,
     /// Where the search for ended threads goes on.
     next: usize,
 }
 
 impl Stacks {
-    /// The stack of a thread: the one that it had, one of a thread that has ended, or a new one.
-    pub(crate) fn of(&mut self, thread: u32) -> Option<libc::stack_t> {
-        self.find(thread, has_ended, make).map(described)
+    /// The stack for a thread that wants none, or a small one, and is told so: the one that it had,
+    /// one of a thread that has ended, or a new one. A child that shares this memory gets none.
+    pub(crate) fn give(
+        &mut self,
+        thread: u32,
+        told: Option<libc::stack_t>,
+    ) -> Option<libc::stack_t> {
+        if !is_home() {
+            return None;
+        }
+        let at = self.find(thread, has_ended, make)?;
+        self.all[at].told = told;
+        let stack = self.all[at].stack as *mut libc::c_void;
+        Some(libc::stack_t { ss_sp: stack, ss_flags: 0, ss_size: LEN - PAGE })
+    }
+
+    /// What a thread with a stack of ours believes to have.
+    pub(crate) fn told(&self, thread: u32) -> libc::stack_t {
+        let entry = self.all.iter().find(|entry| entry.thread == thread);
+        entry.and_then(|entry| entry.told).unwrap_or_else(none)
     }
 
     fn find(
@@ -39,33 +68,34 @@ impl Stacks {
         has_ended: impl Fn(u32) -> bool,
         make: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
-        if let Some((stack, _)) = self.all.iter().find(|(_, owner)| *owner == thread) {
-            return Some(*stack);
+        if let Some(at) = self.all.iter().position(|entry| entry.thread == thread) {
+            return Some(at);
         }
         for _ in 0..LOOKS.min(self.all.len()) {
             self.next = (self.next + 1) % self.all.len();
-            let (stack, owner) = &mut self.all[self.next];
-            if *owner == 0 || has_ended(*owner) {
-                *owner = thread;
-                return Some(*stack);
+            let entry = &mut self.all[self.next];
+            if entry.thread == 0 || has_ended(entry.thread) {
+                entry.thread = thread;
+                return Some(self.next);
             }
         }
-        let stack = make()?;
-        self.all.push((stack, thread));
-        Some(stack)
+        self.all.push(Entry { stack: make()?, thread, told: None });
+        Some(self.all.len() - 1)
     }
 
     /// In a forked child: its only thread has the stack that its parent's thread had.
     pub(crate) fn settle(&mut self, thread: u32) {
         let current = current().ss_sp as usize;
-        for (stack, owner) in &mut self.all {
-            *owner = if *stack == current { thread } else { 0 };
+        for entry in &mut self.all {
+            entry.thread = if entry.stack == current { thread } else { 0 };
         }
     }
 }
 
-fn described(stack: usize) -> libc::stack_t {
-    libc::stack_t { ss_sp: stack as *mut libc::c_void, ss_flags: 0, ss_size: LEN - PAGE }
+/// Whether a stack that the program names is too small for what we add. The kernel refuses one that
+/// is even too small for itself.
+pub(crate) fn is_small(stack: &libc::stack_t) -> bool {
+    stack.ss_flags == 0 && (libc::MINSIGSTKSZ..SMALL).contains(&stack.ss_size)
 }
 
 /// Whether a stack is one of ours.
@@ -84,6 +114,11 @@ pub(crate) fn current() -> libc::stack_t {
 /// What a thread without an alternate stack is told.
 pub(crate) fn none() -> libc::stack_t {
     libc::stack_t { ss_sp: core::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 }
+}
+
+/// A stack of a context, which may say only by its length that there is none.
+pub(crate) fn or_none(stack: &libc::stack_t) -> libc::stack_t {
+    if stack.ss_size == 0 { none() } else { *stack }
 }
 
 fn make() -> Option<usize> {
@@ -116,35 +151,45 @@ mod tests {
     fn a_stack_goes_to_another_thread_when_its_own_has_ended() {
         let (mut stacks, mut made) = (Stacks::default(), 0);
         let mut find = |thread: u32, ended: &[u32]| {
-            let stack = stacks.find(
-                thread,
-                |other| ended.contains(&other),
-                || {
-                    made += 1;
-                    Some(made * LEN)
-                },
-            );
-            stack.map(|stack| stack / LEN)
+            let is_over = |other| ended.contains(&other);
+            let make = || {
+                made += 1;
+                Some(made * LEN)
+            };
+            stacks.find(thread, is_over, make)
         };
-        assert_eq!((find(1, &[]), find(2, &[])), (Some(1), Some(2)));
-        assert_eq!(find(1, &[1]), Some(1), "its own");
-        assert_eq!(find(3, &[2]), Some(2));
-        assert_eq!(find(2, &[]), Some(3), "the number of a thread that had another");
-        assert_eq!(find(4, &[1]), Some(1));
+        assert_eq!((find(1, &[]), find(2, &[])), (Some(0), Some(1)));
+        assert_eq!(find(1, &[1]), Some(0), "its own");
+        assert_eq!(find(3, &[2]), Some(1));
+        assert_eq!(find(2, &[]), Some(2), "the number of a thread that had another");
+        assert_eq!(find(4, &[1]), Some(0));
         assert_eq!(made, 3);
     }
 
     #[test]
     fn a_child_has_the_stack_of_the_thread_that_forked() {
         crate::floor::passage::for_tests();
-        let mut stacks = Stacks { all: vec![(7 * LEN, 1), (9 * LEN, 2)], next: 0 };
+        let entry = |stack, thread| Entry { stack, thread, told: None };
+        let mut stacks = Stacks { all: vec![entry(7 * LEN, 1), entry(9 * LEN, 2)], next: 0 };
+        let threads = |stacks: &Stacks| stacks.all.iter().map(|it| it.thread).collect::<Vec<_>>();
         stacks.settle(5);
-        assert_eq!(stacks.all, [(7 * LEN, 0), (9 * LEN, 0)], "this thread has none of them");
-        stacks.all.push((current().ss_sp as usize, 3));
+        assert_eq!(threads(&stacks), [0, 0], "this thread has none of them");
+        stacks.all.push(entry(current().ss_sp as usize, 3));
         stacks.settle(5);
-        assert_eq!(stacks.all[2].1, 5);
-        let found = stacks.find(6, |_| false, || None);
-        assert_eq!(found, Some(9 * LEN), "what nobody has");
+        assert_eq!(threads(&stacks), [0, 0, 5]);
+        assert_eq!(stacks.find(6, |_| false, || None), Some(1), "what nobody has");
+    }
+
+    #[test]
+    fn a_thread_is_told_of_the_stack_that_it_named() {
+        let small = libc::stack_t { ss_size: 8192, ss_flags: 0, ..none() };
+        assert!(is_small(&small) && !is_small(&none()));
+        assert!(!is_small(&libc::stack_t { ss_size: 100, ..small }), "the kernel refuses it");
+        assert!(!is_small(&libc::stack_t { ss_size: SMALL, ..small }));
+        let mut stacks = Stacks::default();
+        stacks.all.push(Entry { stack: LEN, thread: 1, told: Some(small) });
+        assert_eq!(stacks.told(1).ss_size, 8192);
+        assert_eq!(stacks.told(2).ss_flags, libc::SS_DISABLE);
     }
 
     #[test]

@@ -248,12 +248,17 @@ pub(crate) fn dissolve(state: &mut State, range: &Range<usize>) {
 /// Bytes of a stack that stay open, below the stack pointer and above it.
 const STACK: (usize, usize) = (64 << 10, 4096);
 
+/// The pages of a stack that a thread uses next.
+pub(crate) fn stack(pointer: usize) -> Range<usize> {
+    let all = addresses::range();
+    let start = pointer.saturating_sub(STACK.0).max(all.start);
+    outwards(&(start..pointer.saturating_add(STACK.1).min(all.end)))
+}
+
 /// A thread is on a stack in memory that folds. The part that it uses next folds no more, because
 /// the kernel writes frames of signals there. False if it did not fold.
 pub(crate) fn keep_stack(state: &mut State, pointer: usize) -> bool {
-    let all = addresses::range();
-    let start = pointer.saturating_sub(STACK.0).max(all.start);
-    let range = outwards(&(start..pointer.saturating_add(STACK.1).min(all.end)));
+    let range = stack(pointer);
     let folds: Vec<_> = state.spans.pieces(&range).filter(|(_, it)| *it == Kind::Folds).collect();
     folds.iter().for_each(|(piece, _)| dissolve(state, piece));
     !folds.is_empty()

@@ -9,7 +9,7 @@
 //! (`events/syscalls/sys_enter_*/format`), and the manual pages for what is declared as a number
 //! and may be an address.
 //!
-//! Invariant: an argument that may be an address is told. Lock: none.
+//! Invariant: an argument that may be an address is in the table. Lock: none.
 
 use libc::c_long;
 
@@ -22,7 +22,6 @@ macro_rules! rows {
 }
 
 /// Arguments that are addresses, as bits from the first on, and the calls that have them there.
-/// Children are not among them: their arguments are of another memory, or behind the first one.
 const ADDRESSES: &[(u8, &[c_long])] = rows! {
     0b000000:
         SYS_close SYS_lseek SYS_rt_sigreturn SYS_sched_yield SYS_shmget SYS_dup SYS_dup2
@@ -38,7 +37,7 @@ const ADDRESSES: &[(u8, &[c_long])] = rows! {
         SYS_timer_delete SYS_exit_group SYS_tgkill SYS_ioprio_set SYS_ioprio_get
         SYS_inotify_init SYS_inotify_rm_watch SYS_unshare SYS_tee SYS_sync_file_range
         SYS_timerfd_create SYS_eventfd SYS_fallocate SYS_eventfd2 SYS_epoll_create1 SYS_dup3
-        SYS_inotify_init1 SYS_fanotify_init SYS_syncfs SYS_setns SYS_kcmp SYS_userfaultfd
+        SYS_inotify_init1 SYS_fanotify_init SYS_syncfs SYS_setns SYS_userfaultfd
         SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_fsmount SYS_pidfd_open SYS_close_range
         SYS_pidfd_getfd SYS_landlock_restrict_self SYS_memfd_secret SYS_process_mrelease;
     0b000001:
@@ -125,16 +124,31 @@ const ADDRESSES: &[(u8, &[c_long])] = rows! {
         SYS_select SYS_prctl SYS_keyctl;
     0b110010:
         SYS_recvfrom;
-    0b111000:
-;
     0b111110:
         SYS_pselect6;
 };
 
-/// Calls that no trace event has, and that have no address: children, and probes of the kernel
-/// (`uretprobe`, `uprobe`), which come in the middle of any code.
-const NONE: &[c_long] =
-    &[libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork, libc::SYS_clone3, 335, 336];
+/// More of them, as numbers where the library has no name.
+const MORE: &[(u8, &[c_long])] = &[
+    // Children. Of clone, the stack: what else is behind addresses may be of another memory.
+    (0b00_0000, &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_clone3]),
+    (0b00_0010, &[libc::SYS_clone]),
+    // uretprobe and uprobe, which come in the middle of any code.
+    (0b00_0000, &[335, 336]),
+    // kcmp, io_pgetevents.
+    (0b01_0000, &[libc::SYS_kcmp]),
+    (0b11_1000, &[333]),
+    // cachestat, fchmodat2, map_shadow_stack, futex_wake, futex_wait, futex_requeue.
+    (0b00_0110, &[451]),
+    (0b00_0010, &[libc::SYS_fchmodat2]),
+    (0b00_0001, &[453, 454, 456]),
+    (0b01_0001, &[455]),
+    // statmount, listmount, lsm_get_self_attr, lsm_set_self_attr, lsm_list_modules, mseal.
+    (0b00_0011, &[457, 458, 461]),
+    (0b00_0110, &[459]),
+    (0b00_0010, &[460]),
+    (0b00_0001, &[libc::SYS_mseal]),
+];
 
 /// Calls have smaller numbers, as far as they are known.
 pub(super) const KNOWN: usize = 512;
@@ -142,22 +156,20 @@ pub(super) const KNOWN: usize = 512;
 static TABLE: [u8; KNOWN] = table();
 
 const fn table() -> [u8; KNOWN] {
-    let mut table = [ALL; KNOWN];
+    with(with([ALL; KNOWN], ADDRESSES), MORE)
+}
+
+const fn with(mut table: [u8; KNOWN], rows: &[(u8, &[c_long])]) -> [u8; KNOWN] {
     let mut row = 0;
-    while row < ADDRESSES.len() {
-        let (arguments, calls) = ADDRESSES[row];
+    while row < rows.len() {
+        let (arguments, calls) = rows[row];
         let mut call = 0;
         while call < calls.len() {
-            assert!(table[calls[call] as usize] == ALL, "a call is told once");
+            assert!(table[calls[call] as usize] == ALL, "a call is there once");
             table[calls[call] as usize] = arguments;
             call += 1;
         }
         row += 1;
-    }
-    let mut call = 0;
-    while call < NONE.len() {
-        table[NONE[call] as usize] = 0;
-        call += 1;
     }
     table
 }

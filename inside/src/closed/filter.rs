@@ -1,23 +1,20 @@
 //! The filter that makes system calls come to our handler.
 //!
 //! ```text
-//!   number --tree--> rule:  an argument that is an address of the arena   traps, unless it comes
-//!                                                                         from the passage
-//!                           from the C library   mmap, brk, signals,      trap
-//!                                                fork, nested
-//!                                                close, dup2 of ours      are refused
-//!                                                clone3                   is refused, and it takes
-//!                                                                         clone instead
-//!                           anything else                                 passes
+//!   an argument that is an address, and one of the arena    traps, unless it comes from the passage
+//!   the C library: mmap, brk, signals, fork, nested         trap
+//!   the C library: close and dup2 of our descriptors        are refused
+//!   the C library: clone3                                   is refused, and it takes clone instead
+//!   anything else                                           passes
 //! ```
-//!
-//! The tree is a search among the numbers. The kernel finds out by itself for which numbers the
-//! answer is always to pass, and does not run the filter for these.
 //!
 //! The kernel keeps a filter when another program is executed, which has no handler until our
 //! library has begun. That program meets no address of the arena, because only arguments that are
 //! addresses are looked at. The addresses at which this process has its C library are others there:
 //! the kernel chooses them by chance. So the filter is not used where they are always the same.
+//!
+//! The lengths of all filters together have a limit, and each program that is executed adds one. So
+//! it is short: of each argument, a bit for each call says whether it is an address.
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
@@ -34,6 +31,11 @@ const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const HAS: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+const SHIFT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
+const SHIFT_BY_X: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_X) as u16;
+const IMMEDIATE: u16 = (libc::BPF_LD | libc::BPF_IMM) as u16;
+const TO_X: u16 = (libc::BPF_MISC | libc::BPF_TAX) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// `struct seccomp_data`: number, machine, instruction, arguments.
@@ -91,18 +93,6 @@ enum Library {
     Refused(u32, i32),
 }
 
-/// What becomes of a call: its arguments that are addresses, as bits, and what becomes of it if it
-/// comes from the C library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rule {
-    addresses: u8,
-    library: Library,
-}
-
-fn rule(number: libc::c_long) -> Rule {
-    Rule { addresses: arguments::addresses(number), library: of_library(number) }
-}
-
 fn of_library(number: libc::c_long) -> Library {
     let optional = OPTIONAL.iter().find(|(it, _)| *it == number);
     let closing = CLOSING.iter().find(|(it, ..)| *it == number);
@@ -119,119 +109,127 @@ fn of_library(number: libc::c_long) -> Library {
     }
 }
 
-/// The program of the filter: the tree, and then what each rule does.
+/// A thread's beginning that was looked at already, as a bit of the flags that the kernel does not
+/// read.
+pub(super) const LOOKED_AT: usize = 1 << 62;
+
+const _: () = assert!(LOOKED_AT.is_power_of_two() && LOOKED_AT > u32::MAX as usize, "a high bit");
+
+/// Bits of a word of a table, and their number as a shift.
+const WORD: usize = 32;
+const WORD_SHIFT: u32 = 5;
+
+const _: () = assert!(WORD == 1 << WORD_SHIFT && arguments::KNOWN.is_multiple_of(WORD), "words");
+
+/// The program of the filter.
 fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
-    let mut rules: Vec<Rule> = Vec::new();
-    // Where a run of numbers begins that have one rule, and which.
-    let mut runs: Vec<(u32, usize)> = Vec::new();
-    for number in 0..=arguments::KNOWN {
-        let rule = rule(number as libc::c_long);
-        let at = rules.iter().position(|it| *it == rule).unwrap_or(rules.len());
-        if at == rules.len() {
-            rules.push(rule);
+    let mut program = vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW];
+    for argument in 0..6 {
+        let steps = in_arena(argument);
+        program.extend([
+            step(LOAD, 0, 0, ARGUMENTS + 8 * argument + UPPER),
+            step(AND, 0, 0, !((addresses::LEN_MAX >> 32) as u32 - 1)),
+            step(EQUAL, 0, steps.len() as u8, (addresses::START >> 32) as u32),
+        ]);
+        program.extend(steps);
+    }
+    program.extend([
+        step(LOAD, 0, 0, INSTRUCTION + UPPER),
+        step(EQUAL, 1, 0, (library.start >> 32) as u32),
+        ALLOW,
+        step(LOAD, 0, 0, INSTRUCTION),
+        step(AT_LEAST, 1, 0, library.start as u32),
+        ALLOW,
+        step(AT_LEAST, 0, 1, library.end as u32),
+        ALLOW,
+        step(LOAD, 0, 0, NUMBER),
+    ]);
+    for number in 0..arguments::KNOWN as libc::c_long {
+        let steps = by_library(of_library(number), ours);
+        if !steps.is_empty() {
+            program.push(step(EQUAL, 0, steps.len() as u8, number as u32));
+            program.extend(steps);
         }
-        if runs.last().is_none_or(|(_, last)| *last != at) {
-            runs.push((number as u32, at));
-        }
     }
-    let (mut places, mut ends) = (Vec::new(), Vec::new());
-    for rule in rules {
-        places.push(ends.len());
-        ends.extend(steps(rule, library, ours));
-    }
-    let mut program =
-        vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW, step(LOAD, 0, 0, NUMBER)];
-    let mut tree = Vec::new();
-    branch(&runs, &mut tree);
-    for (at, node) in tree.iter().enumerate() {
-        program.push(match *node {
-            Node::Step(step) => step,
-            Node::Rule(rule) => step(JUMP, 0, 0, (tree.len() - at - 1 + places[rule]) as u32),
-        });
-    }
-    program.extend(ends);
+    program.push(ALLOW);
     program
 }
 
-/// A step of the tree.
-enum Node {
-    Step(libc::sock_filter),
-    /// A jump to what a rule does.
-    Rule(usize),
-}
-
-/// Finds the run that has a number.
-fn branch(runs: &[(u32, usize)], tree: &mut Vec<Node>) {
-    if let [(_, rule)] = runs {
-        tree.push(Node::Rule(*rule));
-        return;
-    }
-    let (lower, upper) = runs.split_at(runs.len() / 2);
-    tree.push(Node::Step(step(AT_LEAST, 0, 1, upper[0].0)));
-    let jump = tree.len();
-    tree.push(Node::Step(ALLOW));
-    branch(lower, tree);
-    tree[jump] = Node::Step(step(JUMP, 0, 0, (tree.len() - jump - 1) as u32));
-    branch(upper, tree);
-}
-
-/// What a rule does.
-fn steps(rule: Rule, library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
-    let mut steps = Vec::new();
-    for argument in (0..6).filter(|argument| rule.addresses >> argument & 1 != 0) {
-        // An address of the arena: what comes from the passage passes.
-        steps.extend([
-            step(LOAD, 0, 0, ARGUMENTS + 8 * argument + UPPER),
-            step(AND, 0, 0, !((addresses::LEN_MAX >> 32) as u32 - 1)),
-            step(EQUAL, 0, 8, (addresses::START >> 32) as u32),
-            step(LOAD, 0, 0, INSTRUCTION + UPPER),
-            step(EQUAL, 1, 0, (PASSAGE >> 32) as u32),
-            TRAP,
-            step(LOAD, 0, 0, INSTRUCTION),
-            step(AND, 0, 0, !0xfff),
-            step(EQUAL, 0, 1, PASSAGE as u32),
+/// An argument would be an address of the arena. What comes from the passage passes, and a call
+/// traps whose argument is an address. At the end are the tests of the next argument.
+fn in_arena(argument: u32) -> Vec<libc::sock_filter> {
+    let word = |at: usize| {
+        let calls = (0..WORD).map(|bit| (at * WORD + bit) as libc::c_long);
+        let bits = calls.map(|number| u32::from(arguments::addresses(number) >> argument & 1));
+        bits.enumerate().fold(0, |word, (at, bit)| word | bit << at)
+    };
+    let words = (0..arguments::KNOWN / WORD).map(|at| (at as u32, word(at)));
+    let words: Vec<(u32, u32)> = words.filter(|(_, word)| *word != 0).collect();
+    let mut trap = vec![TRAP];
+    if argument == 1 {
+        trap = vec![
+            step(LOAD, 0, 0, NUMBER),
+            step(EQUAL, 0, 3, libc::SYS_clone as u32),
+            step(LOAD, 0, 0, ARGUMENTS + UPPER),
+            step(EQUAL, 0, 1, (LOOKED_AT >> 32) as u32),
             ALLOW,
             TRAP,
-        ]);
+        ];
     }
-    if rule.library != Library::Passes {
-        steps.extend([
-            step(LOAD, 0, 0, INSTRUCTION + UPPER),
-            step(EQUAL, 1, 0, (library.start >> 32) as u32),
-            ALLOW,
-            step(LOAD, 0, 0, INSTRUCTION),
-            step(AT_LEAST, 1, 0, library.start as u32),
-            ALLOW,
-            step(AT_LEAST, 0, 1, library.end as u32),
-            ALLOW,
-        ]);
+    let mut steps = vec![
+        step(LOAD, 0, 0, INSTRUCTION + UPPER),
+        step(EQUAL, 0, 4, (PASSAGE >> 32) as u32),
+        step(LOAD, 0, 0, INSTRUCTION),
+        step(AND, 0, 0, !0xfff),
+        step(EQUAL, 0, 1, PASSAGE as u32),
+        ALLOW,
+        step(LOAD, 0, 0, NUMBER),
+        step(AT_LEAST, 0, 1, arguments::KNOWN as u32),
+        TRAP,
+        step(AND, 0, 0, WORD as u32 - 1),
+        step(TO_X, 0, 0, 0),
+        step(LOAD, 0, 0, NUMBER),
+        step(SHIFT, 0, 0, WORD_SHIFT),
+    ];
+    for (at, &(number, word)) in words.iter().enumerate() {
+        // Over the words that follow, three steps each, and over the jump past the test.
+        let test = (words.len() - at - 1) * 3 + 1;
+        let found = step(JUMP, 0, 0, test as u32);
+        steps.extend([step(EQUAL, 0, 2, number), step(IMMEDIATE, 0, 0, word), found]);
     }
+    steps.push(step(JUMP, 0, 0, 2 + trap.len() as u32));
+    steps.extend([step(SHIFT_BY_X, 0, 0, 0), step(HAS, 0, trap.len() as u8, 1)]);
+    steps.extend(trap);
+    steps
+}
+
+/// What is done with a call of the C library, whose number is known. Nothing, if it passes.
+fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
     let lower = |argument: u32| step(LOAD, 0, 0, ARGUMENTS + 8 * argument);
     let error = |number: i32| step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32);
-    match rule.library {
-        Library::Passes => steps.push(ALLOW),
-        Library::Traps => steps.push(TRAP),
-        Library::Absent => steps.push(error(libc::ENOSYS)),
-        Library::Forks => steps.extend([
+    match library {
+        Library::Passes => vec![],
+        Library::Traps => vec![TRAP],
+        Library::Absent => vec![error(libc::ENOSYS)],
+        Library::Forks => vec![
             lower(0),
             step(AND, 0, 0, libc::CLONE_VM as u32),
             step(EQUAL, 0, 1, 0),
             TRAP,
             ALLOW,
-        ]),
+        ],
         Library::TrapsIf(argument, value) => {
-            steps.extend([lower(argument), step(EQUAL, 0, 1, value), TRAP, ALLOW]);
+            vec![lower(argument), step(EQUAL, 0, 1, value), TRAP, ALLOW]
         }
         Library::TrapsUnless(argument, value) => {
-            steps.extend([lower(argument), step(EQUAL, 0, 1, value), ALLOW, TRAP]);
+            vec![lower(argument), step(EQUAL, 0, 1, value), ALLOW, TRAP]
         }
         Library::Refused(argument, number) => {
             let [first, second] = ours.map(|descriptor| descriptor as u32);
             let (is_first, is_second) = (step(EQUAL, 1, 0, first), step(EQUAL, 0, 1, second));
-            steps.extend([lower(argument), is_first, is_second, error(number), ALLOW]);
+            vec![lower(argument), is_first, is_second, error(number), ALLOW]
         }
     }
-    steps
 }
 
 /// Whether a call makes a child with memory of its own.
@@ -299,7 +297,7 @@ mod tests {
             data[4 + 2 * at] = *argument as u32;
             data[5 + 2 * at] = (argument >> 32) as u32;
         }
-        let (program, mut at, mut word) = (program(&LIBRARY, OURS), 0, 0u32);
+        let (program, mut at, mut word, mut x) = (program(&LIBRARY, OURS), 0, 0u32, 0);
         loop {
             let step = program[at];
             at += 1;
@@ -309,7 +307,13 @@ mod tests {
                 EQUAL => at += usize::from(if word == step.k { step.jt } else { step.jf }),
                 AT_LEAST => at += usize::from(if word >= step.k { step.jt } else { step.jf }),
                 JUMP => at += step.k as usize,
-                _ => return step.k,
+                HAS => at += usize::from(if word & step.k != 0 { step.jt } else { step.jf }),
+                SHIFT => word >>= step.k,
+                SHIFT_BY_X => word >>= x,
+                IMMEDIATE => word = step.k,
+                TO_X => x = word,
+                RETURN => return step.k,
+                other => panic!("{other:x}"),
             }
         }
     }
@@ -357,6 +361,23 @@ mod tests {
     }
 
     #[test]
+    fn many_programs_may_execute_each_other() {
+        /// What the kernel allows all filters together, each with a few instructions more, and what
+        /// its own form of a filter may take more than ours.
+        const LIMIT: usize = 32768;
+        let taken = program(&LIBRARY, OURS).len() * 3 / 2 + 4;
+        assert!(LIMIT / taken > 40, "{taken}");
+    }
+
+    #[test]
+    fn a_thread_with_a_stack_of_the_arena_is_looked_at_once() {
+        let stack = addresses::START + 0x10_0000;
+        let begin = |flags| answer(libc::SYS_clone, [flags, stack, 0, 0, 0, 0], LIBRARY.start + 8);
+        assert_eq!(begin(0x3d_0f00), libc::SECCOMP_RET_TRAP);
+        assert_eq!(begin(0x3d_0f00 | LOOKED_AT), libc::SECCOMP_RET_ALLOW);
+    }
+
+    #[test]
     fn the_c_library_is_known_by_its_addresses() {
         let inside = LIBRARY.start + 0x1234;
         let anonymous = [0, 1 << 20, 3, 0x22, u32::MAX as usize, 0];
@@ -365,7 +386,7 @@ mod tests {
         let fork = [0x120_0011, 0, 0, addresses::START, 0, addresses::START];
         assert_eq!(answer(libc::SYS_clone, fork, inside), libc::SECCOMP_RET_TRAP);
         assert_eq!(answer(libc::SYS_clone, fork, 0x40_1000), libc::SECCOMP_RET_ALLOW);
-        let thread = [0x3d_0f00, addresses::START, 0, 0, 0, 0];
+        let thread = [0x3d_0f00, 0x7f00_0000_1000, addresses::START, addresses::START, 0, 0];
         assert_eq!(answer(libc::SYS_clone, thread, inside), libc::SECCOMP_RET_ALLOW);
         let file = [0, 1 << 20, 1, 2, 5, 0];
         assert_eq!(answer(libc::SYS_mmap, file, inside), libc::SECCOMP_RET_ALLOW);

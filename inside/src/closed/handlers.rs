@@ -22,9 +22,10 @@ use super::nested::{self, Pinned};
 use super::previous::{self, Action, SI_KERNEL, set_mask};
 use super::{filter, masks};
 use crate::arena::state::{Executing, State};
-use crate::arena::{addresses, files, pins, reach, state, way};
+use crate::arena::{addresses, files, pins, reach, stacks, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
+use crate::places::PAGE;
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::ops::Range;
@@ -79,6 +80,8 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
     } else if code == SI_KERNEL && addresses::contains(stack) && lacked_a_frame(machine) {
         state::settle();
         cross(stacked, &mut touch);
+        // Another thread may have opened it meanwhile.
+        touch.served |= (1..=4).all(|page| reach::allows(stack - page * PAGE, true));
         if touch.served {
             // The call is made again.
             machine[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
@@ -93,11 +96,30 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Whether the filter trapped a call, and there was no place on the stack for the frame of that
-/// signal. The registers are those before the call.
+/// signal. Then the registers are those before the call. After a call, the register of its number
+/// has its result. So the instruction before tells the number, as the C library writes it.
 fn lacked_a_frame(machine: &[i64; 23]) -> bool {
+    const MOVE: u8 = 0xb8;
     let (number, arguments, instruction) = of_call(machine);
-    reach::peek::<[u8; 2]>(instruction.wrapping_sub(SYSCALL.len())) == Some(SYSCALL)
+    let [a, b, c, d] = (number as u32).to_le_bytes();
+    let expected = [MOVE, a, b, c, d, SYSCALL[0], SYSCALL[1]];
+    reach::peek::<[u8; 7]>(instruction.wrapping_sub(expected.len())) == Some(expected)
         && filter::is_meant(number, &arguments, instruction, &filter::library())
+}
+
+/// A thread begins on a stack in memory that folds. The part that it uses first, and the words that
+/// the kernel writes at its beginning and its end, stay open. Then the call is made again, by the
+/// program, because the child comes out of it too.
+fn begin_thread(machine: &mut libc::ucontext_t, stack_and_words: &[usize]) {
+    let mask = set_mask(u64::MAX);
+    state::settle();
+    for &stack in stack_and_words.iter().filter(|&&at| addresses::contains(at)) {
+        cross(stacked, &mut Touch { address: 0, writes: false, stack, served: false });
+    }
+    set_mask(mask);
+    let registers = &mut machine.uc_mcontext.gregs;
+    registers[libc::REG_RDI as usize] |= filter::LOOKED_AT as i64;
+    registers[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
 }
 
 /// Number, arguments and place of a system call.
@@ -112,12 +134,24 @@ fn of_call(machine: &[i64; 23]) -> (c_long, [usize; 6], usize) {
 fn keep_own_stack(machine: &libc::ucontext_t) {
     let stack = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
     if addresses::contains(stack) {
+        // While its pages are not pinned, a touch must be served, so no signal is blocked yet.
+        let range = way::stack(stack);
+        pins::pin(&range);
+        probe();
         previous::block_all();
         state::settle();
         cross(stacked, &mut Touch { address: 0, writes: false, stack, served: false });
         // SAFETY: the kernel's mask is the first word of the library's.
         set_mask(unsafe { *(&raw const machine.uc_sigmask).cast::<u64>() });
+        pins::unpin(&range);
     }
+}
+
+/// Touches what the handler is about to use of its stack.
+#[inline(never)]
+fn probe() {
+    let mut below = [0u8; 2048];
+    core::hint::black_box(&mut below);
 }
 
 extern "C" fn stacked(touch: &mut Touch) {
@@ -143,6 +177,10 @@ struct Trap {
     nested: Option<Pinned>,
     /// A stack of ours for this thread.
     stack: Option<libc::stack_t>,
+    /// What it believes to have, while it has one of ours.
+    told: libc::stack_t,
+    /// What it had.
+    interrupted: libc::stack_t,
     answer: Answer,
 }
 
@@ -158,12 +196,17 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         return;
     }
     keep_own_stack(machine);
+    if number == libc::SYS_clone && !filter::forks(number, &arguments) {
+        return begin_thread(machine, &arguments[1..4]);
+    }
     let mut trap = Trap {
         number,
         arguments,
         direct: Default::default(),
         nested: None,
         stack: None,
+        told: stacks::none(),
+        interrupted: stacks::none(),
         answer: None,
     };
     let answer = trap.serve(machine);
@@ -201,7 +244,9 @@ impl Trap {
                     // SAFETY: the kernel's mask is the first word of the library's.
                     mask: unsafe { &mut *mask },
                     stack: &mut machine.uc_stack,
+                    pointer: machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize,
                     ours: self.stack,
+                    told: self.told,
                 };
                 masks::serve(self.number, &self.arguments, interrupted, |arguments| {
                     // SAFETY: the program asks for it.
@@ -220,6 +265,7 @@ impl Trap {
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
         if self.number == libc::SYS_set_robust_list {
+            self.interrupted = machine.uc_stack;
             self.aside(give_stack);
             machine.uc_stack = self.stack.unwrap_or(machine.uc_stack);
         }
@@ -330,10 +376,16 @@ extern "C" fn unpin_nested(trap: &mut Trap) {
 /// moment, and the kernel cannot write to a closed page. For a thread that will have none, one of
 /// ours.
 extern "C" fn prepare_stack(trap: &mut Trap) {
+    trap.told = state::with(|state| state.stacks.told(state::thread()));
+    if trap.arguments[0] == 0 {
+        return;
+    }
     let Some(stack) = reach::peek::<libc::stack_t>(trap.arguments[0]) else { return };
     let range = way::pages(stack.ss_sp as usize, stack.ss_size);
-    if stack.ss_flags & libc::SS_DISABLE != 0 {
-        trap.stack = state::with(|state| state.stacks.of(state::thread()));
+    let is_none = stack.ss_flags & libc::SS_DISABLE != 0;
+    if is_none || stacks::is_small(&stack) {
+        let told = (!is_none).then_some(stack);
+        trap.stack = state::with(|state| state.stacks.give(state::thread(), told));
     } else if addresses::contains(range.start) {
         state::with(|state| way::dissolve(state, &range));
     }
@@ -341,15 +393,14 @@ extern "C" fn prepare_stack(trap: &mut Trap) {
 
 /// A thread begins. It gets a stack for the handler of SIGSEGV.
 extern "C" fn give_stack(trap: &mut Trap) {
-    trap.stack = masks::provide();
+    trap.stack = masks::provide(&trap.interrupted);
 }
 
-/// What the kernel uses as long as the thread lives stays open, and its word for the thread's end,
-/// which is just before it.
+/// What the kernel uses as long as the thread lives stays open, and so does the word that it clears
+/// at the end, just before it.
 extern "C" fn keep_open(trap: &mut Trap) {
     const BEFORE: usize = 64;
     let Some(range) = trap.direct[0].clone() else { return };
-    let range =
-        range.start.saturating_sub(BEFORE)..range.end.min(range.start + crate::places::PAGE);
+    let range = range.start.saturating_sub(BEFORE)..range.end.min(range.start + PAGE);
     state::with(|state| way::dissolve(state, &way::pages(range.start, range.len())));
 }

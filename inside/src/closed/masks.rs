@@ -27,8 +27,11 @@ const MASK_LEN: usize = 8;
 pub(super) struct Interrupted<'a> {
     pub(super) mask: &'a mut u64,
     pub(super) stack: &'a mut libc::stack_t,
-    /// A stack of ours, for a thread that wants none.
+    pub(super) pointer: usize,
+    /// A stack of ours, for a thread that wants none, or a small one.
     pub(super) ours: Option<libc::stack_t>,
+    /// What the thread believes to have, while it has one of ours.
+    pub(super) told: libc::stack_t,
 }
 
 /// Does a call about signals. What waits is done with `wait`, while the program's mask is in force.
@@ -105,14 +108,18 @@ fn action(arguments: &[usize; 6]) -> isize {
 /// changed there too.
 fn alternate(arguments: &[usize; 6], interrupted: Interrupted<'_>) -> isize {
     let [new, old, ..] = *arguments;
-    let mut before = stacks::current();
+    // A stack with SS_AUTODISARM is not there while a handler runs, but comes back with the context.
+    let mut before = stacks::or_none(interrupted.stack);
+    let is_on = interrupted.pointer.wrapping_sub(before.ss_sp as usize) < before.ss_size;
     if stacks::is_ours(&before) {
-        before = stacks::none();
+        before = interrupted.told;
+    }
+    if is_on && before.ss_flags == 0 {
+        before.ss_flags = libc::SS_ONSTACK;
     }
     if new != 0 {
         let Some(wanted) = peek::<libc::stack_t>(new) else { return error(libc::EFAULT) };
-        let is_none = wanted.ss_flags & libc::SS_DISABLE != 0;
-        let stack = interrupted.ours.filter(|_| is_none).unwrap_or(wanted);
+        let stack = interrupted.ours.unwrap_or(wanted);
         let done = set_stack(&stack);
         if done < 0 {
             return done;
@@ -127,11 +134,11 @@ fn set_stack(stack: &libc::stack_t) -> isize {
 }
 
 /// Gives this thread a stack of ours, if it has none. Works on a block of ours.
-pub(super) fn provide() -> Option<libc::stack_t> {
-    if stacks::current().ss_flags & libc::SS_DISABLE == 0 {
+pub(super) fn provide(now: &libc::stack_t) -> Option<libc::stack_t> {
+    if stacks::or_none(now).ss_flags & libc::SS_DISABLE == 0 {
         return None;
     }
-    let stack = state::with(|state| state.stacks.of(state::thread()))?;
+    let stack = state::with(|state| state.stacks.give(state::thread(), None))?;
     (set_stack(&stack) == 0).then_some(stack)
 }
 

@@ -27,7 +27,8 @@ pub(super) struct Action {
     pub(super) mask: u64,
 }
 
-/// The kernel could not give the program a signal, because there was no place on its stack.
+/// A signal that names no address. The kernel could not give the program another signal, because
+/// there was no place on its stack; or an address was none that the processor can have.
 pub(super) const SI_KERNEL: i32 = 0x80;
 
 /// Bits of a mask that are never set while the program runs.
@@ -120,16 +121,22 @@ pub(super) fn take_over(own: fn(i32) -> Action) {
     }
 }
 
-/// Puts our handler for a signal in place. That of SIGSYS runs on the alternate stack if the
-/// program's does.
+/// Gives the kernel the actions that were there.
+pub(super) fn give_back() {
+    for signal in [libc::SIGSEGV, libc::SIGSYS] {
+        if let Some(kept) = Kept::of(signal) {
+            // SAFETY: the action is the one that the kernel had.
+            unsafe { kernel(signal, Some(&kept.get()), None) };
+        }
+    }
+}
+
+/// Puts our handler for a signal in place.
 fn install(signal: i32) {
-    let Some(kept) = Kept::of(signal) else { return };
-    let on_stack = kept.get().flags & libc::SA_ONSTACK as usize;
     // relaxed: it is written before there are threads.
     let own = OWN.load(Ordering::Relaxed);
     // SAFETY: `take_over` has put a function of this type there.
-    let own = unsafe { core::mem::transmute::<usize, fn(i32) -> Action>(own)(signal) };
-    let action = Action { flags: own.flags | on_stack, ..own };
+    let action = unsafe { core::mem::transmute::<usize, fn(i32) -> Action>(own)(signal) };
     // SAFETY: the handler has the type that the flags say.
     unsafe { kernel(signal, Some(&action), None) };
 }

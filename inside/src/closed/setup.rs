@@ -10,7 +10,7 @@
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
 use super::{filter, handlers, masks, previous};
-use crate::arena::{addresses, files, pins, state};
+use crate::arena::{addresses, files, pins, stacks, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
 use crate::floor::{call, passage};
@@ -84,8 +84,11 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
     state::make()?;
     files::open();
     previous::take_over(handlers::action);
-    masks::provide();
-    filter::load(&text, files::numbers())?;
+    masks::provide(&stacks::current());
+    if let Err(number) = filter::load(&text, files::numbers()) {
+        previous::give_back();
+        return Err(number);
+    }
     if library.brk != 0 {
         // The library asks for more from here on.
         // SAFETY: the variable is a word of the C library, which has one thread.

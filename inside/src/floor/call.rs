@@ -47,6 +47,18 @@ pub(crate) fn wait(word: &core::sync::atomic::AtomicU32, value: u32, millis: u64
     unsafe { call(libc::SYS_futex, [word, operation, value as usize, time, 0, 0]) };
 }
 
+/// The same for a second. Nothing that it uses is on the stack, which may be memory that folds.
+pub(crate) fn wait_a_second(word: &core::sync::atomic::AtomicU32, value: u32) {
+    struct Time(libc::timespec);
+    // SAFETY: nobody writes to it.
+    unsafe impl Sync for Time {}
+    static SECOND: Time = Time(libc::timespec { tv_sec: 1, tv_nsec: 0 });
+    let (word, time) = (word.as_ptr() as usize, &raw const SECOND.0 as usize);
+    let operation = libc::FUTEX_WAIT as usize;
+    // SAFETY: as in `wait`.
+    unsafe { call(libc::SYS_futex, [word, operation, value as usize, time, 0, 0]) };
+}
+
 /// Wakes all threads that sleep on `word`, of any process.
 pub(crate) fn wake(word: &core::sync::atomic::AtomicU32) {
     let operation = libc::FUTEX_WAKE as usize;

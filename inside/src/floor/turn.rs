@@ -122,7 +122,7 @@ impl Turn {
 
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     fn sleep(&self, word: u32) {
-        call::wait(&self.0, word, 1000);
+        call::wait_a_second(&self.0, word);
     }
 
     #[cfg(all(target_arch = "x86_64", not(loom)))]

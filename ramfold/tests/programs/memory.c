@@ -686,6 +686,16 @@ static void stacks(void) {
     fill_all(at, PAGES, 0);
     struct sigaction action = {.sa_handler = on_new_stack, .sa_flags = SA_ONSTACK | SA_RESTART};
     sigaction(SIGUSR1, &action, NULL);
+    static char small[8192];
+    stack_t few = {.ss_sp = small, .ss_size = sizeof small}, told;
+    if (sigaltstack(&few, NULL) || sigaltstack(NULL, &told)) wrong("a small stack", 0);
+    if (told.ss_sp != small || told.ss_size != sizeof small || told.ss_flags) wrong("told", 0);
+    raise(SIGUSR1);
+    few.ss_flags = SS_DISABLE;
+    if (sigaltstack(&few, &told) || told.ss_sp != small) wrong("told again", 0);
+    if (sigaltstack(NULL, &told) || told.ss_flags != SS_DISABLE) wrong("told of none", 0);
+    few = (stack_t){.ss_sp = small, .ss_size = 100};
+    if (sigaltstack(&few, NULL) != -1 || errno != ENOMEM) wrong("too small a stack", 0);
     pthread_t self = pthread_self(), other;
     if (pthread_create(&other, NULL, signals_main, &self)) wrong("a thread", 0);
     for (int turn = 0; turn < 3000; turn++) {
@@ -797,6 +807,14 @@ static uint64_t deeper(int depth, uint64_t turn) {
         if (pwrite(stacks_file, text, sizeof text, 0) != sizeof text) wrong("pwrite", depth);
         struct iovec part = {text, sizeof text};
         if (preadv(stacks_file, &part, 1, 0) != sizeof text) wrong("preadv", depth);
+        if (turn % 60 == 7) {
+            pid_t child = fork();
+            if (child == 0) {
+                check("in a child", stacks_memory + turn * PAGE, turn, 0);
+                _exit(0);
+            }
+            expect_child(child);
+        }
         swapcontext(&fibers[turn], &fibers_main);
     }
     uint64_t below = depth < DEPTH ? deeper(depth + 1, turn) : turn;
@@ -813,6 +831,8 @@ static void fiber(int turn) {
 
 static void fibers_run(void) {
     stacks_begin();
+    pthread_t beside;
+    if (pthread_create(&beside, NULL, reader, stacks_memory)) wrong("a thread", 0);
     for (int i = 0; i < FIBERS; i++) {
         getcontext(&fibers[i]);
         fibers[i].uc_stack.ss_sp = map(FIBER_STACK / PAGE);
@@ -823,6 +843,8 @@ static void fibers_run(void) {
     /* Each comes back DEPTH / 8 times, and then at its end. */
     for (int round = 0; round <= DEPTH / 8; round++)
         for (int i = 0; i < FIBERS; i++) swapcontext(&fibers_main, &fibers[i]);
+    signals_end = 1;
+    pthread_join(beside, NULL);
     check_all("after fibers", stacks_memory, PAGES, 0);
 }
 #else
@@ -850,9 +872,15 @@ static void own_stacks(void) {
     for (uintptr_t turn = 0; turn < 30; turn++) {
         size_t bytes = turn % 2 ? FIBER_STACK : 4 * FIBER_STACK;
         char *stack = turn % 3 ? map(bytes / PAGE) : aligned_alloc(PAGE, bytes);
+        size_t length = bytes;
+        if (turn % 6 == 1) {
+            /* It begins just above the place where memory may be open together. */
+            stack = map((bytes = 3 * FIBER_STACK) / PAGE);
+            length = FIBER_STACK - (uintptr_t)stack % FIBER_STACK + FIBER_STACK + PAGE;
+        }
         pthread_attr_t how;
         pthread_attr_init(&how);
-        if (pthread_attr_setstack(&how, stack, bytes)) wrong("a stack", turn);
+        if (pthread_attr_setstack(&how, stack, length)) wrong("a stack", turn);
         pthread_t thread;
         void *answer;
         if (pthread_create(&thread, &how, plain_depth, (void *)turn)) wrong("a thread", turn);
