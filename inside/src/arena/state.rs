@@ -312,6 +312,12 @@ impl State {
         }
     }
 
+    /// A stack for this thread, which wants none, or a small one, and is told so. A child that shares
+    /// this memory gets none: its parent's threads are unknown to it.
+    pub(crate) fn stack(&mut self, told: Option<libc::stack_t>) -> Option<libc::stack_t> {
+        if is_home() { self.stacks.give(thread(), told) } else { None }
+    }
+
     /// Takes the pins back of the calling thread, which could not execute a program.
     pub(crate) fn has_not_executed(&mut self) {
         let me = thread();

@@ -1,7 +1,7 @@
 //! The filter that makes system calls come to our handler.
 //!
 //! ```text
-//!   an argument that is an address, and one of the arena    traps, unless it comes from the passage
+//!   an argument that is an address, and of the arena        traps, except from the passage
 //!   the C library: mmap, brk, signals, fork, nested         trap
 //!   the C library: close and dup2 of our descriptors        are refused
 //!   the C library: clone3                                   is refused, and it takes clone instead

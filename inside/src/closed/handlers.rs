@@ -385,7 +385,7 @@ extern "C" fn prepare_stack(trap: &mut Trap) {
     let is_none = stack.ss_flags & libc::SS_DISABLE != 0;
     if is_none || stacks::is_small(&stack) {
         let told = (!is_none).then_some(stack);
-        trap.stack = state::with(|state| state.stacks.give(state::thread(), told));
+        trap.stack = state::with(|state| state.stack(told));
     } else if addresses::contains(range.start) {
         state::with(|state| way::dissolve(state, &range));
     }

@@ -108,7 +108,7 @@ fn action(arguments: &[usize; 6]) -> isize {
 /// changed there too.
 fn alternate(arguments: &[usize; 6], interrupted: Interrupted<'_>) -> isize {
     let [new, old, ..] = *arguments;
-    // A stack with SS_AUTODISARM is not there while a handler runs, but comes back with the context.
+    // A stack with SS_AUTODISARM is away while a handler runs, and comes back with the context.
     let mut before = stacks::or_none(interrupted.stack);
     let is_on = interrupted.pointer.wrapping_sub(before.ss_sp as usize) < before.ss_size;
     if stacks::is_ours(&before) {
@@ -138,7 +138,7 @@ pub(super) fn provide(now: &libc::stack_t) -> Option<libc::stack_t> {
     if stacks::or_none(now).ss_flags & libc::SS_DISABLE == 0 {
         return None;
     }
-    let stack = state::with(|state| state.stacks.give(state::thread(), None))?;
+    let stack = state::with(|state| state.stack(None))?;
     (set_stack(&stack) == 0).then_some(stack)
 }
 
