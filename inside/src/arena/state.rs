@@ -312,8 +312,8 @@ impl State {
         }
     }
 
-    /// A stack for this thread, which wants none, or a small one, and is told so. A child that shares
-    /// this memory gets none: its parent's threads are unknown to it.
+    /// A stack for this thread, which wants none, or a small one, and is told so. A child that
+    /// shares this memory gets none: its parent's threads are unknown to it.
     pub(crate) fn stack(&mut self, told: Option<libc::stack_t>) -> Option<libc::stack_t> {
         if is_home() { self.stacks.give(thread(), told) } else { None }
     }
