@@ -129,11 +129,14 @@ pub(crate) fn set_child(child: fn()) {
 }
 
 /// In a forked child, whose signals are blocked. It may have the table of descriptors of its
-/// parent.
-pub(crate) fn in_child(shares_descriptors: bool) {
+/// parent. If it gets no strand, it makes room for itself as its threads touch memory.
+pub(crate) fn in_child(shares_descriptors: bool, has_strands: bool) {
     settle();
     if !shares_descriptors {
         files::open();
+    }
+    if !has_strands {
+        return;
     }
     // relaxed: it is written before there are threads.
     let child = CHILD.load(Ordering::Relaxed);

@@ -216,7 +216,7 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 impl Trap {
     fn serve(&mut self, machine: &mut libc::ucontext_t) -> isize {
         if filter::forks(self.number, &self.arguments) {
-            return self.fork();
+            return self.fork(machine);
         }
         // In a child that has not come home, pins end.
         state::settle();
@@ -276,14 +276,25 @@ impl Trap {
         answer
     }
 
-    /// Makes a child that has all that is in memory, while nothing is on the move.
-    fn fork(&self) -> isize {
+    /// Makes a child that has all that is in memory, while nothing is on the move. It comes back here
+    /// as its parent does, and gets the stack that was asked for with the context.
+    fn fork(&self, machine: &mut libc::ucontext_t) -> isize {
         let mask = set_mask(u64::MAX);
         state::before_fork();
-        let child = self.make(self.arguments);
+        let mut arguments = self.arguments;
+        let stack = match self.number {
+            libc::SYS_clone => core::mem::take(&mut arguments[1]),
+            _ => 0,
+        };
+        let child = self.make(arguments);
         if child == 0 {
+            if stack != 0 {
+                machine.uc_mcontext.gregs[libc::REG_RSP as usize] = stack as i64;
+            }
             let flags = if self.number == libc::SYS_clone { self.arguments[0] } else { 0 };
-            state::in_child(flags & libc::CLONE_FILES as usize != 0);
+            // At the end of a function that has its own stack, the C library ends the thread alone.
+            // With a strand of ours the process would have no end.
+            state::in_child(flags & libc::CLONE_FILES as usize != 0, stack == 0);
         } else {
             state::after_fork();
         }

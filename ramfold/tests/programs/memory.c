@@ -32,6 +32,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -436,9 +437,24 @@ static void crowds(void) {
     check_all("the parent", shared_memory, PAGES, 0);
 }
 
+static int on_given_stack(void *memory) {
+    check_all("a child with a stack", memory, PAGES, 0);
+    fill_all(memory, PAGES / 4, 1);
+    check_all("what it wrote", memory, PAGES / 4, 1);
+    return 7;
+}
+
 static void clones(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
+    for (int turn = 0; turn < 4; turn++) {
+        char *stack = turn % 2 ? malloc(65536) : map(16);
+        pid_t child = clone(on_given_stack, stack + 65536, SIGCHLD, at);
+        int status;
+        if (child < 0 || waitpid(child, &status, 0) != child) wrong("clone with a stack", turn);
+        if (status != 7 << 8) wrong("the end of a child with a stack", status);
+        check_all("its parent", at, PAGES, 0);
+    }
     for (int turn = 0; turn < 4; turn++) {
         pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child < 0) wrong("clone", turn);

@@ -52,6 +52,7 @@ claims! {
     handlers_fork_over_closed_pages: "handlers";
     programs_are_executed_over_closed_pages: "spawns";
     children_share_closed_pages: "shares";
+    children_by_clone_have_closed_pages: "clones";
     a_program_cannot_close_what_its_pages_come_by: "guards";
 }
 
