@@ -58,6 +58,13 @@ impl Stacks {
         entry.and_then(|entry| entry.told).unwrap_or_else(none)
     }
 
+    /// The thread believes again to have what it had.
+    pub(crate) fn tell(&mut self, thread: u32, told: libc::stack_t) {
+        let told = Some(told).filter(|it| it.ss_flags & libc::SS_DISABLE == 0);
+        let entry = self.all.iter_mut().find(|entry| entry.thread == thread);
+        entry.into_iter().for_each(|entry| entry.told = told);
+    }
+
     fn find(
         &mut self,
         thread: u32,
@@ -91,7 +98,7 @@ impl Stacks {
 /// Whether a stack that the program names is too small for what we add. The kernel refuses one that
 /// is even too small for itself.
 pub(crate) fn is_small(stack: &libc::stack_t) -> bool {
-    stack.ss_flags == 0 && (libc::MINSIGSTKSZ..SMALL).contains(&stack.ss_size)
+    stack.ss_flags & !libc::SS_ONSTACK == 0 && (libc::MINSIGSTKSZ..SMALL).contains(&stack.ss_size)
 }
 
 /// Whether a stack is one of ours.
@@ -186,6 +193,10 @@ mod tests {
         stacks.all.push(Entry { stack: LEN, thread: 1, told: Some(small) });
         assert_eq!(stacks.told(1).ss_size, 8192);
         assert_eq!(stacks.told(2).ss_flags, libc::SS_DISABLE);
+        stacks.tell(1, none());
+        assert_eq!(stacks.told(1).ss_flags, libc::SS_DISABLE);
+        stacks.tell(1, small);
+        assert_eq!(stacks.told(1).ss_size, 8192);
     }
 
     #[test]

@@ -100,10 +100,13 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// has its result. So the instruction before tells the number, as the C library writes it.
 fn lacked_a_frame(machine: &[i64; 23]) -> bool {
     const MOVE: u8 = 0xb8;
+    /// "Exclusive or" of the register with itself, which is 0, and the call: the number of `read`.
+    const READ: [u8; 4] = [0x31, 0xc0, SYSCALL[0], SYSCALL[1]];
     let (number, arguments, instruction) = of_call(machine);
     let [a, b, c, d] = (number as u32).to_le_bytes();
     let expected = [MOVE, a, b, c, d, SYSCALL[0], SYSCALL[1]];
-    reach::peek::<[u8; 7]>(instruction.wrapping_sub(expected.len())) == Some(expected)
+    let before = reach::peek::<[u8; 7]>(instruction.wrapping_sub(expected.len()));
+    before.is_some_and(|it| it == expected || number == libc::SYS_read && it[3..] == READ)
         && filter::is_meant(number, &arguments, instruction, &filter::library())
 }
 
@@ -118,7 +121,9 @@ fn begin_thread(machine: &mut libc::ucontext_t, stack_and_words: &[usize]) {
     }
     set_mask(mask);
     let registers = &mut machine.uc_mcontext.gregs;
-    registers[libc::REG_RDI as usize] |= filter::LOOKED_AT as i64;
+    // Flags may come as a negative number, with all upper bits. The kernel reads the lower half.
+    let flags = registers[libc::REG_RDI as usize] & i64::from(u32::MAX);
+    registers[libc::REG_RDI as usize] = flags | filter::LOOKED_AT as i64;
     registers[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
 }
 
@@ -264,6 +269,9 @@ impl Trap {
             Use::Descriptors => self.close_range(),
             Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
         };
+        if self.number == libc::SYS_sigaltstack && answer < 0 && self.stack.is_some() {
+            self.aside(take_stack_back);
+        }
         if self.number == libc::SYS_set_robust_list {
             self.interrupted = machine.uc_stack;
             self.aside(give_stack);
@@ -400,6 +408,11 @@ extern "C" fn prepare_stack(trap: &mut Trap) {
     } else if addresses::contains(range.start) {
         state::with(|state| way::dissolve(state, &range));
     }
+}
+
+/// The kernel has refused what `prepare_stack` prepared.
+extern "C" fn take_stack_back(trap: &mut Trap) {
+    state::with(|state| state.stacks.tell(state::thread(), trap.told));
 }
 
 /// A thread begins. It gets a stack for the handler of SIGSEGV.

@@ -111,9 +111,13 @@ fn alternate(arguments: &[usize; 6], interrupted: Interrupted<'_>) -> isize {
     // A stack with SS_AUTODISARM is away while a handler runs, and comes back with the context.
     let mut before = stacks::or_none(interrupted.stack);
     let is_on = interrupted.pointer.wrapping_sub(before.ss_sp as usize) < before.ss_size;
-    if stacks::is_ours(&before) {
+    let wants_none = interrupted.told.ss_flags & libc::SS_DISABLE != 0;
+    // Who leaves a handler by longjmp may ask whether it is on such a stack, and is told of ours.
+    if stacks::is_ours(&before) && !(is_on && wants_none) {
         before = interrupted.told;
     }
+    // The program may have set this bit, which means nothing then.
+    before.ss_flags &= !libc::SS_ONSTACK;
     if is_on && before.ss_flags == 0 {
         before.ss_flags = libc::SS_ONSTACK;
     }
