@@ -284,8 +284,8 @@ impl Trap {
         answer
     }
 
-    /// Makes a child that has all that is in memory, while nothing is on the move. It comes back here
-    /// as its parent does, and gets the stack that was asked for with the context.
+    /// Makes a child that has all that is in memory, while nothing is on the move. It comes back
+    /// here as its parent does, and gets the stack that was asked for with the context.
     fn fork(&self, machine: &mut libc::ucontext_t) -> isize {
         let mask = set_mask(u64::MAX);
         state::before_fork();
