@@ -79,9 +79,8 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
         cross(touched, &mut touch);
     } else if code == SI_KERNEL && addresses::contains(stack) && lacked_a_frame(machine) {
         state::settle();
-        cross(stacked, &mut touch);
         // Another thread may have opened it meanwhile.
-        touch.served |= (1..=4).all(|page| reach::allows(stack - page * PAGE, true));
+        touch.served = keep(stack) || (1..=4).all(|page| reach::allows(stack - page * PAGE, true));
         if touch.served {
             // The call is made again.
             machine[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
@@ -117,7 +116,7 @@ fn begin_thread(machine: &mut libc::ucontext_t, stack_and_words: &[usize]) {
     let mask = set_mask(u64::MAX);
     state::settle();
     for &stack in stack_and_words.iter().filter(|&&at| addresses::contains(at)) {
-        cross(stacked, &mut Touch { address: 0, writes: false, stack, served: false });
+        keep(stack);
     }
     set_mask(mask);
     let registers = &mut machine.uc_mcontext.gregs;
@@ -145,7 +144,7 @@ fn keep_own_stack(machine: &libc::ucontext_t) {
         probe();
         previous::block_all();
         state::settle();
-        cross(stacked, &mut Touch { address: 0, writes: false, stack, served: false });
+        keep(stack);
         // SAFETY: the kernel's mask is the first word of the library's.
         set_mask(unsafe { *(&raw const machine.uc_sigmask).cast::<u64>() });
         pins::unpin(&range);
@@ -159,8 +158,15 @@ fn probe() {
     core::hint::black_box(&mut below);
 }
 
-extern "C" fn stacked(touch: &mut Touch) {
-    touch.served = state::with(|state| way::keep_stack(state, touch.stack));
+/// The part of a stack that is used next folds no more. False if it did not. No signal is taken.
+fn keep(stack: usize) -> bool {
+    let mut kept = (stack, false);
+    cross(kept_open, &mut kept);
+    kept.1
+}
+
+extern "C" fn kept_open((stack, did_fold): &mut (usize, bool)) {
+    *did_fold = state::with(|state| way::keep_stack(state, *stack));
 }
 
 extern "C" fn touched(touch: &mut Touch) {

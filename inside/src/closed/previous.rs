@@ -43,8 +43,6 @@ struct Kept {
     mask: AtomicU64,
 }
 
-/// What gives our own actions.
-static OWN: AtomicUsize = AtomicUsize::new(0);
 static SEGV: Kept = Kept::new();
 static SYS: Kept = Kept::new();
 
@@ -101,15 +99,12 @@ pub(super) fn exchange(signal: i32, new: Option<&Action>) -> Action {
     let old = kept.get();
     if let Some(new) = new.filter(|_| is_home()) {
         kept.set(new);
-        install(signal);
     }
     old
 }
 
 /// Makes our handlers those of the kernel, and keeps the actions that were there.
 pub(super) fn take_over(own: fn(i32) -> Action) {
-    // relaxed: there is one thread.
-    OWN.store(own as usize, Ordering::Relaxed);
     for signal in [libc::SIGSEGV, libc::SIGSYS] {
         let mut old = Action::default();
         // SAFETY: it only asks; the action has room.
@@ -117,7 +112,8 @@ pub(super) fn take_over(own: fn(i32) -> Action) {
         if let Some(kept) = Kept::of(signal) {
             kept.set(&old);
         }
-        install(signal);
+        // SAFETY: the handler has the type that the flags say.
+        unsafe { kernel(signal, Some(&own(signal)), None) };
     }
 }
 
@@ -129,16 +125,6 @@ pub(super) fn give_back() {
             unsafe { kernel(signal, Some(&kept.get()), None) };
         }
     }
-}
-
-/// Puts our handler for a signal in place.
-fn install(signal: i32) {
-    // relaxed: it is written before there are threads.
-    let own = OWN.load(Ordering::Relaxed);
-    // SAFETY: `take_over` has put a function of this type there.
-    let action = unsafe { core::mem::transmute::<usize, fn(i32) -> Action>(own)(signal) };
-    // SAFETY: the handler has the type that the flags say.
-    unsafe { kernel(signal, Some(&action), None) };
 }
 
 /// # Safety
