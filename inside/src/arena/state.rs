@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) spans: Spans,
+    /// What a forked child does not get (`MADV_DONTFORK`).
+    pub(crate) left_out: Spans<()>,
     pub(crate) book: Book,
     /// The end of what `brk` gave.
     pub(crate) brk: usize,
@@ -224,6 +226,7 @@ pub(crate) fn settle() {
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
     if let Some(state) = state {
         state.stacks.settle(thread());
+        state.lose_left_out();
         let folds = state.spans.all().filter(|(_, kind)| *kind == Kind::Folds);
         folds.for_each(|(range, _)| pins::settle(&range));
     }
@@ -312,6 +315,31 @@ impl State {
             let out: Vec<(usize, Word)> = self.book.out(&within).collect();
             self.change(group, |book| out.iter().for_each(|&(page, _)| book.set(page, word)));
             out.iter().for_each(|&(_, word)| self.give_back(word));
+        }
+    }
+
+    /// The program gives memory up.
+    ///
+    /// # Errors
+    ///
+    /// The system's number.
+    pub(crate) fn give_up(&mut self, range: &Range<usize>) -> Result<(), i32> {
+        // SAFETY: the program does not want the content.
+        unsafe { addresses::release(range)? };
+        self.forget(range, Word::PROGRAM);
+        self.spans.remove(range);
+        self.left_out.remove(range);
+        Ok(())
+    }
+
+    /// In a child: the system did not give it this memory. Its places are reserved again, so that
+    /// they may be used.
+    fn lose_left_out(&mut self) {
+        let all: Vec<_> = self.left_out.all().map(|(range, ())| range).collect();
+        for range in all {
+            if self.give_up(&range).is_err() {
+                lost("the system has no more mappings for it");
+            }
         }
     }
 

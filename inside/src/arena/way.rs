@@ -20,7 +20,7 @@
 //!
 //! Invariant: C1 to C3 of the state. Lock: the caller has the state.
 
-use super::addresses::{self, advise, present, protect, release};
+use super::addresses::{self, advise, present, protect};
 use super::fold::Fold;
 use super::out::{self, Locked, add, bytes, close, list, rest, set_all};
 use super::state::{State, groups, outwards, part};
@@ -316,7 +316,7 @@ pub(crate) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> 
         let done = fresh_and_closed(state, range);
         if done.is_err() {
             // The program does not get it.
-            let _ = give_up(state, range);
+            let _ = state.give_up(range);
         }
         return done;
     }
@@ -347,15 +347,6 @@ fn fresh_and_closed(state: &mut State, range: &Range<usize>) -> Result<(), i32> 
 
 fn bytes_of(group: usize, range: &Range<usize>) -> Range<usize> {
     range.start.max(group)..range.end.min(group + GROUP)
-}
-
-/// The program gives memory up.
-pub(crate) fn give_up(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
-    // SAFETY: the program does not want the content.
-    unsafe { release(range)? };
-    state.forget(range, Word::PROGRAM);
-    state.spans.remove(range);
-    Ok(())
 }
 
 /// Keeps a process within what it may have: makes about `want` pages leave, a step at a time.

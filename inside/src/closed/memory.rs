@@ -15,7 +15,7 @@
 
 use crate::arena::addresses::{self, advise, protect};
 use crate::arena::state::{State, groups, part};
-use crate::arena::way::{ask, dissolve, fresh, give_up, held_open, pages};
+use crate::arena::way::{ask, dissolve, fresh, held_open, pages};
 use crate::places::Kind;
 use crate::places::{MAPPING_MIN, PAGE, Place, Word};
 use core::ops::Range;
@@ -70,6 +70,11 @@ fn whole(start: usize, len: usize) -> Range<usize> {
     let (range, all) = (pages(start, len), addresses::range());
     let start = range.start.clamp(all.start, all.end);
     start..range.end.clamp(start, all.end)
+}
+
+/// Whether a range begins with a page, and all of it is in the arena.
+fn is_whole(start: usize, len: usize) -> bool {
+    start.is_multiple_of(PAGE) && is_inside(&pages(start, len))
 }
 
 fn is_inside(range: &Range<usize>) -> bool {
@@ -131,6 +136,7 @@ fn map_at(state: &mut State, arguments: &[usize; 6], range: &Range<usize>) -> is
         _ => Kind::Bare,
     };
     state.spans.set(range, kind);
+    state.left_out.remove(range);
     if kind == Kind::Folds {
         look(state, range);
     }
@@ -155,7 +161,7 @@ fn brk(state: &mut State, wanted: usize) -> isize {
     let done = match new {
         _ if new > old && !state.spans.is_free(&(old..new)) => Err(libc::ENOMEM),
         _ if new > old => fresh(state, &(old..new)),
-        _ if new < old => give_up(state, &(new..old)),
+        _ if new < old => state.give_up(&(new..old)),
         _ => Ok(()),
     };
     if done.is_ok() {
@@ -169,7 +175,7 @@ fn unmap(state: &mut State, at: usize, len: usize) -> isize {
         return error(libc::EINVAL);
     }
     let range = whole(at, len);
-    result(give_up(state, &range), 0)
+    result(state.give_up(&range), 0)
 }
 
 fn change_access(state: &mut State, number: c_long, arguments: &[usize; 6]) -> isize {
@@ -239,6 +245,9 @@ fn take_advice(state: &mut State, at: usize, len: usize, advice: i32) -> Answer 
             state.fold.is_some().then_some(0)
         }
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => None,
+        libc::MADV_DONTFORK | libc::MADV_DOFORK if is_whole(at, len) => {
+            Some(leave_out(state, &range, advice))
+        }
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => {
             let arguments = [at, len, advice as usize, 0, 0, 0];
             Some(held_open(state, &range, |_| ask(libc::SYS_madvise, arguments)))
@@ -250,11 +259,32 @@ fn take_advice(state: &mut State, at: usize, len: usize, advice: i32) -> Answer 
     }
 }
 
+/// A forked child does not get this memory, or gets it again. The arena's reserve between it is a
+/// child's too.
+fn leave_out(state: &mut State, range: &Range<usize>, advice: i32) -> isize {
+    let pieces: Vec<_> = state.spans.pieces(range).map(|(piece, _)| piece).collect();
+    let covered: usize = pieces.iter().map(Range::len).sum();
+    for piece in pieces {
+        let given = ask(libc::SYS_madvise, [piece.start, piece.len(), advice as usize, 0, 0, 0]);
+        if given < 0 {
+            return given;
+        }
+        match advice {
+            libc::MADV_DONTFORK => state.left_out.set(&piece, ()),
+            _ => state.left_out.remove(&piece),
+        }
+    }
+    if covered < range.len() { error(libc::ENOMEM) } else { 0 }
+}
+
 fn remap(state: &mut State, arguments: &[usize; 6]) -> Answer {
     let [at, old_len, new_len, flags, to, _] = *arguments;
     let (old_len, new_len) = (round(old_len)?, round(new_len)?);
     let old = at..at.checked_add(old_len)?;
-    let is_simple = flags as i32 & !libc::MREMAP_MAYMOVE == 0 && old_len > 0 && new_len > 0;
+    let is_simple = flags as i32 & !libc::MREMAP_MAYMOVE == 0
+        && old_len > 0
+        && new_len > 0
+        && state.left_out.is_free(&old);
     if is_simple && at.is_multiple_of(PAGE) && state.spans.is_all(&old, Kind::Folds) {
         return Some(resize(state, &old, new_len, flags as i32 & libc::MREMAP_MAYMOVE != 0));
     }
@@ -273,7 +303,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
         return if rest.is_empty() {
             old.start as isize
         } else {
-            result(give_up(state, &rest), old.start)
+            result(state.give_up(&rest), old.start)
         };
     }
     let grown = old.end..new.end;
@@ -287,7 +317,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
         return error(number);
     }
     carry(state, old, place);
-    result(give_up(state, old), place)
+    result(state.give_up(old), place)
 }
 
 /// Takes content to a new place, a group at a time. What is out goes along in the book.
@@ -345,6 +375,7 @@ fn remap_otherwise(
     let target = whole(new.start, new.len());
     let source = whole(old.start, old.len());
     dissolve(state, &source);
+    let left_out = left_out_of(state, old, new.len());
     // A hole is a mapping too, the arena's reserve, and does not move.
     let covered: usize = state.spans.pieces(&source).map(|(piece, _)| piece.len()).sum();
     let how = if covered == old.len() { moved_whole_or_in_parts } else { moved_whole };
@@ -355,14 +386,28 @@ fn remap_otherwise(
     }
     if moved as usize != old.start && flags & MREMAP_DONTUNMAP == 0 && !source.is_empty() {
         // The place is free now, and reserved again.
-        let _ = give_up(state, &source);
+        let _ = state.give_up(&source);
     }
     let target = whole(moved as usize, new.len());
+    state.left_out.remove(&target);
+    for part in left_out {
+        state.left_out.set(&whole(moved as usize + part.start, part.len()), ());
+    }
     if moved as usize == old.start && new.len() < old.len() {
-        let _ = give_up(state, &(target.end..source.end.max(target.end)));
+        let _ = state.give_up(&(target.end..source.end.max(target.end)));
     }
     state.spans.set(&target, Kind::Stays);
     moved
+}
+
+/// What of a range a child does not get, counted from its start, when it has a new length. What
+/// comes to its end is like the end.
+fn left_out_of(state: &State, old: &Range<usize>, len: usize) -> Vec<Range<usize>> {
+    let parts = state.left_out.pieces(old).map(|(piece, ())| {
+        let end = if piece.end == old.end { len } else { piece.end - old.start };
+        (piece.start - old.start).min(len)..end.min(len)
+    });
+    parts.collect()
 }
 
 fn moved_whole(arguments: &[usize; 6]) -> isize {

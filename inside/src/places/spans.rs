@@ -4,6 +4,8 @@
 //!   | Folds |  free  | Bare | Folds |     free      | Stays | ...
 //! ```
 //!
+//! Other marks of memory are spans too, each in a value of its own.
+//!
 //! Invariant: spans do not overlap, and neighbours of one kind are one span. Lock: the caller's.
 
 use super::terms::{GROUP, PAGE};
@@ -26,26 +28,32 @@ const GROWS: usize = 16 << 20; // 16 MiB
 const HUGE: usize = 2 << 20; // 2 MiB
 
 /// All spans, by start.
-#[derive(Debug, Default)]
-pub(crate) struct Spans(BTreeMap<usize, (usize, Kind)>);
+#[derive(Debug)]
+pub(crate) struct Spans<K = Kind>(BTreeMap<usize, (usize, K)>);
 
-impl Spans {
+impl<K> Default for Spans<K> {
+    fn default() -> Spans<K> {
+        Spans(BTreeMap::new())
+    }
+}
+
+impl<K: Copy + Eq> Spans<K> {
     /// The pieces of a range that are in spans, in order, with their kinds.
     pub(crate) fn pieces(
         &self,
         range: &Range<usize>,
-    ) -> impl Iterator<Item = (Range<usize>, Kind)> + use<'_> {
+    ) -> impl Iterator<Item = (Range<usize>, K)> + use<'_, K> {
         let (start, end) = (range.start, range.end);
         let first = self.0.range(..=start).next_back().map_or(start, |(&at, _)| at);
         let touching = self.0.range(first..end.max(first));
-        let cut = move |(&at, &(until, kind)): (&usize, &(usize, Kind))| {
+        let cut = move |(&at, &(until, kind)): (&usize, &(usize, K))| {
             (at.max(start)..until.min(end), kind)
         };
         touching.map(cut).filter(|(piece, _)| piece.start < piece.end)
     }
 
     /// The kind of the memory at an address.
-    pub(crate) fn kind(&self, address: usize) -> Option<Kind> {
+    pub(crate) fn kind(&self, address: usize) -> Option<K> {
         let page = address & !(PAGE - 1);
         self.pieces(&(page..page + PAGE)).next().map(|(_, kind)| kind)
     }
@@ -56,7 +64,7 @@ impl Spans {
     }
 
     /// Whether all of a range is of one kind.
-    pub(crate) fn is_all(&self, range: &Range<usize>, kind: Kind) -> bool {
+    pub(crate) fn is_all(&self, range: &Range<usize>, kind: K) -> bool {
         let mut pieces = self.pieces(range);
         pieces.next() == Some((range.clone(), kind))
     }
@@ -79,7 +87,7 @@ impl Spans {
     }
 
     /// Notes that a range is of a kind.
-    pub(crate) fn set(&mut self, range: &Range<usize>, kind: Kind) {
+    pub(crate) fn set(&mut self, range: &Range<usize>, kind: K) {
         if range.is_empty() {
             return;
         }
@@ -100,7 +108,7 @@ impl Spans {
     }
 
     /// Changes the kind of what is of another kind in a range.
-    pub(crate) fn turn(&mut self, range: &Range<usize>, from: Kind, to: Kind) {
+    pub(crate) fn turn(&mut self, range: &Range<usize>, from: K, to: K) {
         let pieces: Vec<_> = self.pieces(range).filter(|(_, kind)| *kind == from).collect();
         pieces.iter().for_each(|(piece, _)| self.set(piece, to));
     }
@@ -121,7 +129,7 @@ impl Spans {
     }
 
     /// All spans.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Range<usize>, Kind)> + use<'_> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Range<usize>, K)> + use<'_, K> {
         self.0.iter().map(|(&start, &(end, kind))| (start..end, kind))
     }
 }
@@ -141,7 +149,7 @@ mod tests {
         fn spans_are_a_map_of_pages(
             steps in prop::collection::vec((0usize..300, 1usize..60, kind()), 1..80),
         ) {
-            let (mut spans, mut twin) = (Spans::default(), HashMap::new());
+            let (mut spans, mut twin) = (Spans::<Kind>::default(), HashMap::new());
             for (at, len, kind) in steps {
                 let range = at * PAGE..(at + len) * PAGE;
                 for page in at..at + len {

@@ -637,6 +637,40 @@ static void leaves(void) {
     check_all("what is left out", left_out, 1024, 1);
 }
 
+/* As V8 does it for each piece of its heap: reserved, left out of children, cut, opened. */
+static void leftout(void) {
+    enum { PIECES = 256, PIECE = 64 }; /* 64 MiB, of which the limit has room for half */
+    static char *at[PIECES];
+    for (int i = 0; i < PIECES; i++) {
+        at[i] = mmap(NULL, 2 * PIECE * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at[i] == MAP_FAILED) wrong("a piece", i);
+        if (madvise(at[i], 2 * PIECE * PAGE, MADV_DONTFORK)) wrong("left out", i);
+        if (munmap(at[i] + PIECE * PAGE, PIECE * PAGE)) wrong("cut", i);
+        if (mprotect(at[i], PIECE * PAGE, PROT_READ | PROT_WRITE)) wrong("open", i);
+        fill_all(at[i], PIECE, i);
+    }
+    char *moved = mremap(at[0], PIECE * PAGE, 2 * PIECE * PAGE, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) wrong("mremap", 0);
+    if (madvise(at[1], PIECE * PAGE, MADV_DOFORK)) wrong("madvise", 1);
+    for (int turn = 0; turn < 3; turn++) {
+        pid_t child = fork();
+        if (child == 0) {
+            check_all("got again", at[1], PIECE, 1);
+            char *other = map(PAGES / 2);
+            fill_all(other, PAGES / 2, 7);
+            check_all("a child's own", other, PAGES / 2, 7);
+            char *lost[] = {at[2], moved, moved + 2 * PIECE * PAGE - 1};
+            *(volatile char *)lost[turn];
+            _exit(0);
+        }
+        int status = 0;
+        if (waitpid(child, &status, 0) != child) wrong("waitpid", turn);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV) wrong("a child has it", turn);
+    }
+    check_all("moved", moved, PIECE, 0);
+    for (int i = 1; i < PIECES; i++) check_all("left out", at[i], PIECE, i);
+}
+
 static void *presses(void *unused) {
     char *at = map(PAGES / 2);
     fill_all(at, PAGES / 2, 8);
@@ -1003,7 +1037,7 @@ int main(int count, char **words) {
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
-               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves},
+               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves}, {"leftout", leftout},
                {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},

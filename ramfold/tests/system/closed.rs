@@ -49,6 +49,8 @@ claims! {
     places_of_closed_pages_are_used_again: "reuse";
     closed_pages_that_are_given_up_are_zeros: "drops";
     a_child_gets_closed_pages_and_not_what_is_wiped: "wipes";
+    memory_that_children_do_not_get_folds: "leaves";
+    memory_that_children_do_not_get_moves: "leftout";
     handlers_fork_over_closed_pages: "handlers";
     programs_are_executed_over_closed_pages: "spawns";
     children_share_closed_pages: "shares";
