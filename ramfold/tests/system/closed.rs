@@ -23,16 +23,16 @@ fn folds_and_is_right(rig: &Rig, claim: &str) {
 }
 
 macro_rules! claims {
-    ($($name:ident: $claim:literal;)*) => {$(
+    ($compiler:literal: $($name:ident: $claim:literal;)*) => {$(
         #[test]
         fn $name() {
-            let Some(rig) = rig(&["cc"]) else { return };
+            let Some(rig) = rig(&[$compiler]) else { return };
             folds_and_is_right(&rig, $claim);
         }
     )*};
 }
 
-claims! {
+claims! { "cc":
     closed_pages_come_back_as_they_were: "walk";
     closed_memory_moves_and_goes: "moves";
     values_on_two_pages_are_written_while_nothing_more_can_leave: "tight";
@@ -54,6 +54,48 @@ claims! {
     children_share_closed_pages: "shares";
     children_by_clone_have_closed_pages: "clones";
     a_program_cannot_close_what_its_pages_come_by: "guards";
+    threads_are_cancelled_over_closed_pages: "cancels";
+    threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+}
+
+claims! { "musl-gcc":
+    with_musl_pages_come_back_as_they_were: "walk";
+    with_musl_memory_moves_and_goes: "moves";
+    with_musl_values_on_two_pages_are_written: "tight";
+    with_musl_what_was_closed_in_parts_moves_as_a_whole: "parts";
+    with_musl_signals_find_their_stack_open: "stacks";
+    with_musl_fibers_have_stacks_that_close: "fibers";
+    with_musl_threads_have_stacks_that_close: "ownstacks";
+    with_musl_what_is_left_over_in_registers_is_no_address: "leftovers";
+    with_musl_what_may_still_be_read_is_not_refused: "readers";
+    with_musl_forked_children_have_closed_pages: "forks";
+    with_musl_threads_fork_over_closed_pages: "crowds";
+    with_musl_system_calls_meet_no_closed_page: "calls";
+    with_musl_threads_touch_closed_pages: "threads";
+    with_musl_closing_descriptors_does_not_matter: "closes";
+    with_musl_places_of_closed_pages_are_used_again: "reuse";
+    with_musl_closed_pages_that_are_given_up_are_zeros: "drops";
+    with_musl_a_child_gets_closed_pages_and_not_what_is_wiped: "wipes";
+    with_musl_handlers_fork_over_closed_pages: "handlers";
+    with_musl_programs_are_executed_over_closed_pages: "spawns";
+    with_musl_children_share_closed_pages: "shares";
+    with_musl_children_by_clone_have_closed_pages: "clones";
+    with_musl_a_program_cannot_close_what_its_pages_come_by: "guards";
+    with_musl_threads_are_cancelled_over_closed_pages: "cancels";
+    with_musl_threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+}
+
+/// Each finds the filter of the one before it, whose C library is another.
+#[test]
+fn programs_with_both_c_libraries_execute_each_other() {
+    let (Some(glibc), Some(musl)) = (rig(&["cc"]), rig(&["musl-gcc"])) else { return };
+    let mut command = glibc.run(&["--limit", LIMIT]);
+    command.env("RAMFOLD_PATH", "closed").args(["--", "sh", "-c"]);
+    command.arg("for turn in 1 2 3; do for it; do \"$it\" spawns && \"$it\" forks; done; done");
+    command.arg("sh").args([&musl.program, &glibc.program, &musl.program]);
+    let (out, err) = texts(&command.output().expect("it starts"));
+    assert_eq!(out, "right\n".repeat(18), "{err}");
+    assert!(err.contains("pages left") && !err.contains("does not fold"), "{err}");
 }
 
 #[test]
