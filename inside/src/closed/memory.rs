@@ -1,7 +1,7 @@
 //! Calls about mappings: what the program asks for is done in the arena.
 //!
 //! ```text
-//!   mmap       private, anonymous, 128 KiB or more: a place in the arena
+//!   mmap       private, anonymous, 128 KiB or more, with musl 16 KiB: a place in the arena
 //!   brk        memory at the arena's start
 //!   munmap, mremap, mprotect, madvise, mlock     the kernel is asked, and the book follows
 //!   mremap     that the kernel refuses, because its memory was closed in parts: part after part
@@ -13,11 +13,12 @@
 //! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
 //! the state.
 
+use super::code::is_musl;
 use crate::arena::addresses::{self, advise, protect};
 use crate::arena::state::{State, groups, part};
 use crate::arena::way::{ask, dissolve, fresh, give_up, held_open, pages};
 use crate::places::Kind;
-use crate::places::{MAPPING_MIN, PAGE, Place, Word};
+use crate::places::{MAPPING_MIN, PAGE, Place, SMALL_MIN, Word};
 use core::ops::Range;
 use libc::c_long;
 
@@ -90,20 +91,25 @@ fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
     }
     let is_plain = flags & !libc::MAP_NORESERVE == ANYWHERE;
     let is_ours = matches!(access, READ_WRITE | libc::PROT_NONE);
-    if !is_plain || !is_ours || len < MAPPING_MIN || state.melted {
+    if !is_plain || !is_ours || len < least() || state.melted {
         return None;
     }
     let hint = at & !(PAGE - 1);
     let fits =
         is_inside(&(hint..hint.saturating_add(len))) && state.spans.is_free(&(hint..hint + len));
-    let within = addresses::brk_range().end..addresses::range().end;
-    let place = if fits { hint } else { state.spans.place(len, &within)? };
+    let place = if fits { hint } else { state.spans.place(len, &addresses::range_for(len))? };
     let range = place..place + len;
     if access == libc::PROT_NONE {
         state.spans.set(&range, Kind::Bare);
         return Some(place as isize);
     }
     Some(result(fresh(state, &range), place))
+}
+
+/// Shorter mappings do not fold. The heap of musl is of mappings of `16 KiB` to `64 KiB`, and that
+/// of glibc is not.
+fn least() -> usize {
+    if is_musl() { SMALL_MIN } else { MAPPING_MIN }
 }
 
 /// A mapping at an address of the arena that the program names.
@@ -280,8 +286,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
     if is_inside(&grown) && state.spans.is_free(&grown) {
         return result(fresh(state, &grown), old.start);
     }
-    let within = addresses::brk_range().end..addresses::range().end;
-    let place = state.spans.place(len, &within).filter(|_| may_move);
+    let place = state.spans.place(len, &addresses::range_for(len)).filter(|_| may_move);
     let Some(place) = place else { return error(libc::ENOMEM) };
     if let Err(number) = fresh(state, &(place..place + len)) {
         return error(number);

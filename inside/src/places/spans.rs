@@ -6,7 +6,7 @@
 //!
 //! Invariant: spans do not overlap, and neighbours of one kind are one span. Lock: the caller's.
 
-use super::terms::{GROUP, PAGE};
+use super::terms::{GROUP, MAPPING_MIN, PAGE};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -107,7 +107,11 @@ impl Spans {
 
     /// The lowest free place for `len` bytes in a range; `None` if there is none.
     pub(crate) fn place(&self, len: usize, within: &Range<usize>) -> Option<usize> {
-        let align = if len >= HUGE { HUGE } else { GROUP };
+        let align = match len {
+            HUGE.. => HUGE,
+            MAPPING_MIN.. => GROUP,
+            _ => PAGE,
+        };
         let slack = if len >= GROWS { len / 2 } else { 0 };
         let wanted = len.checked_add(slack)?;
         let mut at = within.start.next_multiple_of(align);
