@@ -105,7 +105,8 @@ impl Spans {
         pieces.iter().for_each(|(piece, _)| self.set(piece, to));
     }
 
-    /// The lowest free place for `len` bytes in a range; `None` if there is none.
+    /// The lowest free place for `len` bytes in a range; `None` if there is none. Only small ones
+    /// share a group.
     pub(crate) fn place(&self, len: usize, within: &Range<usize>) -> Option<usize> {
         let align = match len {
             HUGE.. => HUGE,
@@ -177,7 +178,8 @@ mod tests {
         let within = GROUP..1 << 30;
         assert_eq!(spans.place(PAGE, &within), Some(GROUP));
         spans.set(&(GROUP..GROUP + PAGE), Kind::Bare);
-        assert_eq!(spans.place(PAGE, &within), Some(2 * GROUP));
+        assert_eq!(spans.place(PAGE, &within), Some(GROUP + PAGE), "small ones lie together");
+        assert_eq!(spans.place(MAPPING_MIN, &within), Some(2 * GROUP));
         spans.set(&(HUGE..2 * HUGE), Kind::Folds);
         assert_eq!(spans.place(HUGE, &within), Some(2 * HUGE));
         assert_eq!(spans.place(3 * GROUP, &within), Some(2 * GROUP));

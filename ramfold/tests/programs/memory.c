@@ -25,6 +25,7 @@
 //   memory fibers    code that runs on stacks which are memory like any other
 //   memory ownstacks threads that are given memory for their stacks
 //   memory cancels   threads that are cancelled while they wait with memory like any other
+//   memory blocks    small blocks of the C library's heap
 //   memory narrow    threads with the smallest stacks, and requests that such threads serve
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
@@ -885,14 +886,22 @@ static void fiber(int turn) {
     if (deeper(0, turn) != (uint64_t)turn) wrong("a result", turn);
 }
 
+/* Each comes back DEPTH / 8 times, and then at its end. */
+static void *fibers_rounds(void *first) {
+    for (int round = 0; round <= DEPTH / 8; round++)
+        for (int i = (intptr_t)first; i < FIBERS; i += 2) fiber_enter(i);
+    return NULL;
+}
+
 static void fibers_run(void) {
     stacks_begin();
     pthread_t beside;
     if (pthread_create(&beside, NULL, reader, stacks_memory)) wrong("a thread", 0);
     for (int i = 0; i < FIBERS; i++) fiber_begin(i, map(FIBER_STACK / PAGE));
-    /* Each comes back DEPTH / 8 times, and then at its end. */
-    for (int round = 0; round <= DEPTH / 8; round++)
-        for (int i = 0; i < FIBERS; i++) fiber_enter(i);
+    pthread_t other;
+    fibers_rounds((void *)0);
+    if (pthread_create(&other, NULL, fibers_rounds, (void *)1)) wrong("another thread", 0);
+    pthread_join(other, NULL);
     signals_end = 1;
     pthread_join(beside, NULL);
     check_all("after fibers", stacks_memory, PAGES, 0);
@@ -1011,6 +1020,26 @@ static void cancels(void) {
         for (size_t p = turn; p < PAGES; p += 50) check("beside it", at + p * PAGE, p, 0);
     }
     check_all("at the end", at, PAGES, 0);
+}
+
+static void blocks(void) {
+    enum { BLOCKS = 600000, TURNS = 4 };
+    static struct block {
+        size_t number;
+        size_t words[11];
+    } *all[BLOCKS];
+    for (size_t turn = 0; turn < TURNS; turn++)
+        for (size_t i = 0; i < BLOCKS; i += turn ? 1 + roll() % 40 : 1) {
+            if (turn && all[i]->number != i) wrong("a block", i);
+            free(all[i]);
+            size_t bytes = turn ? sizeof *all[i] + roll() % 64 : sizeof *all[i];
+            if (!(all[i] = malloc(bytes))) wrong("no block", i);
+            all[i]->number = i;
+            for (size_t word = 0; word < 11; word++) all[i]->words[word] = i * 31 + word / 4;
+        }
+    for (size_t i = 0; i < BLOCKS; i++)
+        for (size_t word = 0; word < 11; word++)
+            if (all[i]->words[word] != i * 31 + word / 4) wrong("a block at the end", i);
 }
 
 /* Little of its stack is its own, so that calls have the least room. */
@@ -1165,7 +1194,7 @@ int main(int count, char **words) {
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
-               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}};
+               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

@@ -11,15 +11,16 @@ use crate::rig::{BINARY, needs, needs_root, tool};
 
 const LIMIT: &str = "32M";
 
-/// Does a claim while most of the memory is out.
+/// Does a claim while most of the memory is out. Returns what `ramfold` said.
 #[track_caller]
-fn folds_and_is_right(rig: &Rig, claim: &str) {
+fn folds_and_is_right(rig: &Rig, claim: &str) -> String {
     let mut command = rig.run(&["--limit", LIMIT]);
     command.env("RAMFOLD_PATH", "closed").arg("--").arg(&rig.program).arg(claim);
     let output = command.output().expect("it starts");
     let (out, err) = texts(&output);
     assert!(output.status.success() && out == "right\n", "{:?}\n{out}{err}", output.status);
     assert!(err.contains("pages left"), "{err}");
+    err
 }
 
 macro_rules! claims {
@@ -83,6 +84,19 @@ claims! { "musl-gcc":
     with_musl_a_program_cannot_close_what_its_pages_come_by: "guards";
     with_musl_threads_are_cancelled_over_closed_pages: "cancels";
     with_musl_threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+}
+
+/// The heap has more than `80 MiB`. Some of it may come before it folds.
+#[test]
+fn small_blocks_of_either_c_library_fold() {
+    const BOUND: f64 = 64.0;
+    for compiler in ["cc", "musl-gcc"] {
+        let Some(rig) = rig(&[compiler]) else { continue };
+        let said = folds_and_is_right(&rig, "blocks");
+        let most = said.strip_prefix("ramfold: ").and_then(|said| said.split(' ').next());
+        let most: f64 = most.and_then(|most| most.parse().ok()).expect("a figure");
+        assert!(most < BOUND && said.contains(" MiB at most"), "{compiler}: {said}");
+    }
 }
 
 /// Each finds the filter of the one before it, whose C library is another.
