@@ -818,6 +818,7 @@ static void stacks_begin(void) {
 }
 
 enum { FIBERS = 300, DEPTH = 40 };
+static char *fiber_stacks[FIBERS];
 static void fiber(int turn);
 
 #ifdef __GLIBC__
@@ -883,13 +884,28 @@ static uint64_t deeper(int depth, uint64_t turn) {
 }
 
 static void fiber(int turn) {
+    /* Only the first page of its stack was ever touched, and has no room for a signal's frame. */
+    volatile char *unused = __builtin_alloca(2600);
+    __asm__ volatile("" : : "r"(unused) : "memory");
+    if (turn % 2) {
+        if (pwrite(stacks_file, stacks_memory, 8, 0) != 8) wrong("a first pwrite", turn);
+    } else {
+        sigset_t *none = (sigset_t *)unused + 18;
+        sigemptyset(none);
+        if (sigprocmask(SIG_BLOCK, none, NULL)) wrong("a first mask", turn);
+    }
     if (deeper(0, turn) != (uint64_t)turn) wrong("a result", turn);
 }
 
-/* Each comes back DEPTH / 8 times, and then at its end. */
+/* Each comes back DEPTH / 8 times, and then at its end. Before it begins, its first page is looked
+   at, and may be there alone. */
 static void *fibers_rounds(void *first) {
+    check_all("before fibers", stacks_memory, PAGES, 0);
     for (int round = 0; round <= DEPTH / 8; round++)
-        for (int i = (intptr_t)first; i < FIBERS; i += 2) fiber_enter(i);
+        for (int i = (intptr_t)first; i < FIBERS; i += 2) {
+            if (round == 0) *(volatile char *)(fiber_stacks[i] + FIBER_STACK - PAGE);
+            fiber_enter(i);
+        }
     return NULL;
 }
 
@@ -897,7 +913,8 @@ static void fibers_run(void) {
     stacks_begin();
     pthread_t beside;
     if (pthread_create(&beside, NULL, reader, stacks_memory)) wrong("a thread", 0);
-    for (int i = 0; i < FIBERS; i++) fiber_begin(i, map(FIBER_STACK / PAGE));
+    for (int i = 0; i < FIBERS; i++)
+        fiber_begin(i, fiber_stacks[i] = map(FIBER_STACK / PAGE));
     pthread_t other;
     fibers_rounds((void *)0);
     if (pthread_create(&other, NULL, fibers_rounds, (void *)1)) wrong("another thread", 0);
@@ -1146,10 +1163,36 @@ static void guards(void) {
     check_all("with it", at, PAGES, 0);
 }
 
+static int narrow_child(void *at) {
+    struct iovec part = {at, PAGE};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_BLOCK, &none, NULL);
+    _exit(pwritev(stacks_file, &part, 1, 0) == PAGE ? 0 : 1);
+}
+
+/* A child whose stack is a small piece of its parent's, as musl makes them itself. */
+static void narrow_stack(char *at) {
+    struct {
+        char below[8192], stack[2048];
+    } frame;
+    memset(frame.below, 77, sizeof frame.below);
+    char *top = frame.stack + sizeof frame.stack;
+    expect_child(clone(narrow_child, top, CLONE_VM | CLONE_VFORK | SIGCHLD, at));
+    for (size_t i = 0; i < sizeof frame.below; i++)
+        if (frame.below[i] != 77) wrong("below a stack", i);
+}
+
 /* Children that share this memory until they execute a program. */
 static void spawns(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
+    stacks_begin();
+#ifndef __GLIBC__
+    for (size_t p = 0; p < PAGES; p += 500) narrow_stack(at + p * PAGE);
+#else
+    (void)narrow_stack;
+#endif
     for (int i = 0; i < 200; i++) {
         char **words = malloc(300000);
         memset(words, 0, 300000);
