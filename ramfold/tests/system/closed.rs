@@ -7,7 +7,7 @@
 //! ```
 
 use crate::programs::{Rig, rig, texts};
-use crate::rig::{BINARY, needs, needs_root, tool};
+use crate::rig::{BINARY, needs, needs_root, succeed, tool};
 
 const LIMIT: &str = "32M";
 
@@ -97,6 +97,24 @@ fn small_blocks_of_either_c_library_fold() {
         let most: f64 = most.and_then(|most| most.parse().ok()).expect("a figure");
         assert!(most < BOUND && said.contains(" MiB at most"), "{compiler}: {said}");
     }
+}
+
+/// The instruction before a call that may be cancelled, and another one that does as well there.
+#[test]
+fn a_musl_whose_code_is_not_as_expected_is_left_alone() {
+    let Some(rig) = rig(&["musl-gcc"]) else { return };
+    let (known, other) = (*b"\x4c\x89\x5c\x24\x08\x0f\x05", *b"\x4c\x89\x5c\x24\x10\x0f\x05");
+    let mut library = std::fs::read("/lib/ld-musl-x86_64.so.1").expect("musl is its own loader");
+    let at = library.windows(known.len()).position(|it| it == known).expect("as it is known");
+    library[at..at + other.len()].copy_from_slice(&other);
+    let path = rig.scratch.path("ld.so");
+    std::fs::write(&path, library).expect("it is written");
+    succeed(tool("chmod").arg("+x").arg(&path));
+    let mut command = rig.run(&["--limit", LIMIT]);
+    let output = command.env("RAMFOLD_PATH", "closed").arg("--").arg(&path).arg(&rig.program);
+    let (out, err) = texts(&output.arg("calls").output().expect("it starts"));
+    assert_eq!(out, "right\n", "{err}");
+    assert!(err.contains("does not fold: without userfaultfd only programs with musl"), "{err}");
 }
 
 /// Each finds the filter of the one before it, whose C library is another.
