@@ -4,11 +4,12 @@
 //!   | guard | below: open, and stays | what the C library asked for |
 //! ```
 //!
-//! A thread of musl may have a stack of 2 KiB. A signal's frame alone takes more on some processors,
-//! and each trapped call is a signal. So a small stack goes on in the memory below it.
+//! A thread of musl may have a stack of 2 KiB. A signal's frame alone takes more on some
+//! processors, and each trapped call is a signal. So a small stack goes on in the memory below it.
 //!
-//! The C library gives its part back by a call that nobody looks at. So a place is free if its upper
-//! part can be mapped. All of it is outside the yard, because that part is the program's then.
+//! The C library gives its part back by a call that nobody looks at. So a place is free if its
+//! upper part can be mapped. All of it is outside the yard, because that part is the program's
+//! then.
 //!
 //! Invariant: the memory below a stack is used by one thread at a time. Lock: that of the state.
 

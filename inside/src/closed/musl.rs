@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   threads       their stacks are mapped like any memory: known by the place of the call
-//!   children      those of posix_spawn begin on 5 KiB of their parent's stack: they get one of ours
+//!   children      of posix_spawn begin on 5 KiB of their parent's stack: they get one of ours
 //!   numbers       of calls that may be cancelled no instruction tells the number, but a register
 //! ```
 //!
