@@ -352,9 +352,14 @@ fn remap_otherwise(
     dissolve(state, &source);
     // A hole is a mapping too, the arena's reserve, and does not move.
     let covered: usize = state.spans.pieces(&source).map(|(piece, _)| piece.len()).sum();
-    let how = if covered == old.len() { moved_whole_or_in_parts } else { moved_whole };
-    let moved =
-        if is_named { held_open(state, &target, |_| how(arguments)) } else { how(arguments) };
+    // Memory that came from here in parts is in parts elsewhere too.
+    let may_be_parts = covered == old.len() || source.is_empty();
+    let place = state.spans.place(new.len(), &addresses::range_for(new.len()));
+    let how = |_: &mut State| match may_be_parts {
+        true => moved_whole_or_in_parts(arguments, place),
+        false => moved_whole(arguments),
+    };
+    let moved = if is_named { held_open(state, &target, how) } else { how(state) };
     if moved < 0 {
         return moved;
     }
@@ -376,7 +381,8 @@ fn moved_whole(arguments: &[usize; 6]) -> isize {
 
 /// Asks the kernel for a move. What was closed in parts may be several mappings still, which it
 /// does not move together. The program knows of one, so these are moved one after the other.
-fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
+/// They go to `free`, which is of the arena: what is in parts elsewhere could not move again.
+fn moved_whole_or_in_parts(arguments: &[usize; 6], free: Option<usize>) -> isize {
     let moved = moved_whole(arguments);
     let [at, old_len, new_len, flags, to, _] = *arguments;
     let only = |flag: i32| flags as i32 & flag != 0;
@@ -388,32 +394,24 @@ fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
         return moved;
     }
     let is_named = only(libc::MREMAP_FIXED);
-    let place = if is_named { to as isize } else { reserved(new_len) };
-    if place < 0 {
-        return place;
-    }
+    let Some(place) = (if is_named { Some(to) } else { free }) else { return moved };
     let kept = old_len.min(new_len);
-    match moved_in_parts(at, kept, place as usize, new_len) {
+    match moved_in_parts(at, kept, place, new_len) {
         Ok(()) => {
             // What is too much has gone by the first try, or goes now.
             if kept < old_len {
                 let _ = ask(libc::SYS_munmap, [at + kept, old_len - kept, 0, 0, 0, 0]);
             }
-            place
+            place as isize
         }
         Err(number) => {
             if !is_named {
-                let _ = ask(libc::SYS_munmap, [place as usize, new_len, 0, 0, 0, 0]);
+                // SAFETY: the place was free, and what came there has gone back.
+                let _ = unsafe { addresses::release(&(place..place + new_len)) };
             }
             error(number)
         }
     }
-}
-
-/// A place that nothing else takes meanwhile.
-fn reserved(len: usize) -> isize {
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
-    ask(libc::SYS_mmap, [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0])
 }
 
 /// Moves as much at a time as the kernel does. The last part becomes as long as it has to. If a
