@@ -43,12 +43,16 @@ global_asm!(
     ".weak environ",
     ".weak __curbrk",
     ".weak gnu_get_libc_version",
+    ".weak __dls3",
+    ".weak thrd_create",
     ".globl ramfold_library",
     ".hidden ramfold_library",
     "ramfold_library:",
     ".quad gnu_get_libc_version",
     ".quad __curbrk",
     ".quad environ",
+    ".quad __dls3",
+    ".quad thrd_create",
     ".popsection",
 );
 
@@ -58,7 +62,7 @@ unsafe extern "C" {
     #[link_name = "ramfold_atfork"]
     static ATFORK: [Option<unsafe extern "C" fn(Handler, Handler, Handler, usize) -> i32>; 2];
     #[link_name = "ramfold_library"]
-    static LIBRARY: [usize; 3];
+    static LIBRARY: [usize; 5];
 }
 
 extern "C" fn first() {
@@ -104,10 +108,10 @@ fn wish() -> Option<Way> {
 /// Prepares to fold without userfaultfd. False if that cannot be.
 fn begin_closed() -> bool {
     // SAFETY: the loader has bound the table.
-    let [function, brk, _] = unsafe { LIBRARY };
+    let [glibc, brk, _, loader, threads] = unsafe { LIBRARY };
     let before = block_signals();
     yard::set_inherited(true);
-    let library = closed::Library { function, brk };
+    let library = closed::Library { glibc, musl: [loader, threads], brk };
     let begun = yard::reserve() && gate::make(None) && closed::begin(library, child_closed);
     if begun {
         strand::spawn(crate::threads::keeper::run);

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   START                                                   START + LEN_MAX
-//!   | brk's memory | mappings, lowest free place first ...  |
+//!   | brk's memory | small mappings | mappings, lowest free place first ...  |
 //! ```
 //!
 //! Invariant: all of the range is reserved without access. What the program does not have there has
 //! no access. Lock: none; the range is reserved once.
 
 use crate::floor::passage::{PASSAGE, pass};
-use crate::places::PAGE;
+use crate::places::{MAPPING_MIN, PAGE};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,8 +22,8 @@ const _: () = assert!(PASSAGE + PAGE == START, "the passage is just before it");
 
 /// The sizes to try: a program may limit its address space.
 const SIZES: [usize; 3] = [LEN_MAX, 1 << 36, 1 << 34];
-/// The part of it for `brk`.
-const BRK_PART: usize = 16;
+/// The part of it for `brk`, and that for small mappings.
+const PART: usize = 16;
 
 const RESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
@@ -42,7 +42,13 @@ pub(crate) fn range() -> Range<usize> {
 
 /// The part for `brk`.
 pub(crate) fn brk_range() -> Range<usize> {
-    START..START + range().len() / BRK_PART
+    START..START + range().len() / PART
+}
+
+/// The part for mappings of a length. Small ones are side by side, so that they fill groups.
+pub(crate) fn range_for(len: usize) -> Range<usize> {
+    let small = brk_range().end..brk_range().end + range().len() / PART;
+    if len < MAPPING_MIN { small } else { small.end..range().end }
 }
 
 /// Reserves it.

@@ -6,7 +6,8 @@
 //!   state   what is known of the arena, under one lock
 //!   fold    store and queues
 //!   pins    groups that system calls use        reach   closed memory is read and written
-//!   files   by which that is done               addresses       stacks   for handlers
+//!   files   by which that is done               addresses
+//!   stacks  for handlers, and for children      narrow  more for stacks of threads
 //! ```
 //!
 //! The *arena* is an address range of its own, in which memory lies that folds. Pages of it are
@@ -15,6 +16,7 @@
 pub(crate) mod addresses;
 pub(crate) mod files;
 mod fold;
+pub(crate) mod narrow;
 pub(crate) mod out;
 pub(crate) mod pins;
 pub(crate) mod reach;

@@ -15,6 +15,7 @@
 //! Lock: the turn. The store's locks are taken under it.
 
 use super::fold::Fold;
+use super::narrow::Narrow;
 use super::stacks::Stacks;
 use super::{addresses, files, pins};
 use crate::floor::call::call;
@@ -44,6 +45,10 @@ pub(crate) struct State {
     pub(crate) melted: bool,
     /// Stacks for handlers of SIGSEGV.
     pub(crate) stacks: Stacks,
+    /// Stacks for children in this memory, by the threads that wait for them.
+    pub(crate) wide: Stacks,
+    /// Memory for stacks of threads that are small.
+    pub(crate) narrow: Narrow,
     /// Pins of threads that execute programs.
     pub(crate) executing: Vec<Executing>,
     /// The process has forked, or was forked: it may share pages.
@@ -226,6 +231,7 @@ pub(crate) fn settle() {
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
     if let Some(state) = state {
         state.stacks.settle(thread());
+        state.wide.settle(thread());
         state.lose_left_out();
         let folds = state.spans.all().filter(|(_, kind)| *kind == Kind::Folds);
         folds.for_each(|(range, _)| pins::settle(&range));
@@ -347,6 +353,12 @@ impl State {
     /// shares this memory gets none: its parent's threads are unknown to it.
     pub(crate) fn stack(&mut self, told: Option<libc::stack_t>) -> Option<libc::stack_t> {
         if is_home() { self.stacks.give(thread(), told) } else { None }
+    }
+
+    /// A stack for a child that this thread waits for. A child that shares this memory gets none,
+    /// as above.
+    pub(crate) fn wide_stack(&mut self) -> Option<libc::stack_t> {
+        if is_home() { self.wide.give(thread(), None) } else { None }
     }
 
     /// Takes the pins back of the calling thread, which could not execute a program.

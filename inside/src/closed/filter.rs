@@ -18,13 +18,12 @@
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
+use super::code::{Code, Kind};
 use super::{arguments, calls};
 use crate::arena::addresses;
 use crate::arena::files::FILES;
 use crate::floor::call::call;
 use crate::floor::passage::PASSAGE;
-use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
@@ -51,11 +50,12 @@ const TSYNC: usize = 1;
 const OPTIONAL: &[(libc::c_long, u32)] =
     &[(libc::SYS_ppoll, 3), (libc::SYS_epoll_pwait, 4), (libc::SYS_epoll_pwait2, 4)];
 
-/// What a call is told that would close our descriptor: the call, the argument, the error.
-const CLOSING: &[(libc::c_long, u32, i32)] = &[
-    (libc::SYS_close, 0, libc::EBADF),
-    (libc::SYS_dup2, 1, libc::EBUSY),
-    (libc::SYS_dup3, 1, libc::EBUSY),
+/// What a call is told that would close our descriptor: the call, the argument, the error. musl
+/// makes a call again for ever that answers `EBUSY`.
+const CLOSING: &[(libc::c_long, u32, [i32; 2])] = &[
+    (libc::SYS_close, 0, [libc::EBADF, libc::EBADF]),
+    (libc::SYS_dup2, 1, [libc::EBUSY, libc::EBADF]),
+    (libc::SYS_dup3, 1, [libc::EBUSY, libc::EBADF]),
 ];
 
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
@@ -65,17 +65,6 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 const TRAP: libc::sock_filter = step(RETURN, 0, 0, libc::SECCOMP_RET_TRAP);
 const ALLOW: libc::sock_filter = step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW);
 
-static LIBRARY_START: AtomicUsize = AtomicUsize::new(0);
-static LIBRARY_END: AtomicUsize = AtomicUsize::new(0);
-
-/// The text of the C library.
-pub(super) fn library() -> Range<usize> {
-    // relaxed: they change only before there is a second thread.
-    let start = LIBRARY_START.load(Ordering::Relaxed);
-    // relaxed: as above.
-    start..LIBRARY_END.load(Ordering::Relaxed)
-}
-
 /// What becomes of a call that the C library makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Library {
@@ -83,6 +72,8 @@ enum Library {
     Traps,
     /// It traps if it makes a child with memory of its own, as fork does.
     Forks,
+    /// It traps in that case, and if it makes a child that its parent waits for, as `vfork` does.
+    Spawns,
     /// It is not there.
     Absent,
     /// It traps if the lower half of an argument is a value.
@@ -93,12 +84,13 @@ enum Library {
     Refused(u32, i32),
 }
 
-fn of_library(number: libc::c_long) -> Library {
+fn of_library(number: libc::c_long, kind: Kind) -> Library {
     let optional = OPTIONAL.iter().find(|(it, _)| *it == number);
     let closing = CLOSING.iter().find(|(it, ..)| *it == number);
     match (number, optional, closing) {
         (_, Some(&(_, argument)), _) => Library::TrapsUnless(argument, 0),
-        (_, _, Some(&(_, argument, error))) => Library::Refused(argument, error),
+        (_, _, Some(&(_, argument, errors))) => Library::Refused(argument, errors[kind as usize]),
+        (libc::SYS_clone, ..) if kind == Kind::Musl => Library::Spawns,
         (libc::SYS_clone, ..) => Library::Forks,
         (libc::SYS_clone3, ..) => Library::Absent,
         // Memory without a file: there is no descriptor.
@@ -122,7 +114,8 @@ const WORD_SHIFT: u32 = 5;
 const _: () = assert!(WORD == 1 << WORD_SHIFT && arguments::KNOWN.is_multiple_of(WORD), "words");
 
 /// The program of the filter.
-fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
+fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
+    let library = &code.text;
     let mut program = vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW];
     for argument in 0..6 {
         let steps = in_arena(argument);
@@ -145,7 +138,7 @@ fn program(library: &Range<usize>, ours: [i32; FILES]) -> Vec<libc::sock_filter>
         step(LOAD, 0, 0, NUMBER),
     ]);
     for number in 0..arguments::KNOWN as libc::c_long {
-        let steps = by_library(of_library(number), ours);
+        let steps = by_library(of_library(number, code.kind), ours);
         if !steps.is_empty() {
             program.push(step(EQUAL, 0, steps.len() as u8, number as u32));
             program.extend(steps);
@@ -218,6 +211,15 @@ fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
             TRAP,
             ALLOW,
         ],
+        Library::Spawns => vec![
+            lower(0),
+            step(AND, 0, 0, (libc::CLONE_VM | libc::CLONE_VFORK) as u32),
+            step(EQUAL, 3, 0, libc::CLONE_VM as u32),
+            step(LOAD, 0, 0, ARGUMENTS + UPPER),
+            step(EQUAL, 1, 0, (LOOKED_AT >> 32) as u32),
+            TRAP,
+            ALLOW,
+        ],
         Library::TrapsIf(argument, value) => {
             vec![lower(argument), step(EQUAL, 0, 1, value), TRAP, ALLOW]
         }
@@ -238,22 +240,30 @@ pub(super) fn forks(number: libc::c_long, arguments: &[usize; 6]) -> bool {
     number == libc::SYS_fork || number == libc::SYS_clone && !shares
 }
 
+/// Whether a call of `clone` makes a child in this memory that its parent waits for, and was not
+/// looked at.
+pub(super) fn spawns(arguments: &[usize; 6]) -> bool {
+    let both = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
+    arguments[0] & both == both && arguments[0] >> 32 != LOOKED_AT >> 32
+}
+
 /// Whether a trapped call is one that the filter means: by an address, or by its number.
 pub(super) fn is_meant(
     number: libc::c_long,
     values: &[usize; 6],
     instruction: usize,
-    library: &Range<usize>,
+    library: &Code,
 ) -> bool {
-    let listed = || match of_library(number) {
+    let listed = || match of_library(number, library.kind) {
         Library::Traps | Library::TrapsIf(..) | Library::TrapsUnless(..) => true,
         Library::Forks => forks(number, values),
+        Library::Spawns => forks(number, values) || spawns(values),
         Library::Passes | Library::Absent | Library::Refused(..) => false,
     };
     let from_passage = instruction & !0xfff == PASSAGE;
     let known = arguments::addresses(number);
     let has_address = (0..6).any(|at| known >> at & 1 != 0 && addresses::contains(values[at]));
-    !from_passage && (has_address || library.contains(&instruction) && listed())
+    !from_passage && (has_address || library.text.contains(&instruction) && listed())
 }
 
 /// Loads the filter for all threads of this process. It cannot be taken away again. `ours` are
@@ -262,12 +272,9 @@ pub(super) fn is_meant(
 /// # Errors
 ///
 /// The system's number.
-pub(super) fn load(library: &Range<usize>, ours: [i32; FILES]) -> Result<(), i32> {
-    // relaxed: there is one thread.
-    LIBRARY_START.store(library.start, Ordering::Relaxed);
-    // relaxed: as above.
-    LIBRARY_END.store(library.end, Ordering::Relaxed);
-    let mut program = program(library, ours);
+pub(super) fn load(code: &Code, ours: [i32; FILES]) -> Result<(), i32> {
+    code.note();
+    let mut program = program(code, ours);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let given = &raw const filter as usize;
     let mode = libc::SECCOMP_SET_MODE_FILTER as usize;
@@ -282,12 +289,26 @@ pub(super) fn load(library: &Range<usize>, ours: [i32; FILES]) -> Result<(), i32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ops::Range;
 
     const OURS: [i32; FILES] = [1024, 1027];
     const LIBRARY: Range<usize> = 0x7f12_3450_0000..0x7f12_3468_0000;
 
-    /// What the filter says to a call.
+    fn code(kind: Kind) -> Code {
+        Code { text: LIBRARY, kind }
+    }
+
+    /// What the filter says to a call in a program with glibc.
     fn answer(number: libc::c_long, arguments: [usize; 6], instruction: usize) -> u32 {
+        answer_to(Kind::Glibc, number, arguments, instruction)
+    }
+
+    fn answer_to(
+        kind: Kind,
+        number: libc::c_long,
+        arguments: [usize; 6],
+        instruction: usize,
+    ) -> u32 {
         let mut data = [0u32; 16];
         data[0] = number as u32;
         data[1] = X86_64;
@@ -297,7 +318,7 @@ mod tests {
             data[4 + 2 * at] = *argument as u32;
             data[5 + 2 * at] = (argument >> 32) as u32;
         }
-        let (program, mut at, mut word, mut x) = (program(&LIBRARY, OURS), 0, 0u32, 0);
+        let (program, mut at, mut word, mut x) = (program(&code(kind), OURS), 0, 0u32, 0);
         loop {
             let step = program[at];
             at += 1;
@@ -323,18 +344,20 @@ mod tests {
         let inside = LIBRARY.start + 0x1234;
         let places = [inside, LIBRARY.end, LIBRARY.start - 2, PASSAGE + 30, 0x40_1000];
         let address = addresses::START + 0x7_1234_5678;
-        let masks = [[0; 6], [0, 0, 0, 9, 9, 0], [0, 0, 0, 0, usize::MAX, 0]];
+        let vfork = [0x4111, 0, 0, 0, 0, 0];
+        let masks = [[0; 6], [0, 0, 0, 9, 9, 0], [0, 0, 0, 0, usize::MAX, 0], vfork];
         let with_address = (0..6).map(|argument| {
             let mut arguments = [0; 6];
             arguments[argument] = address;
             arguments
         });
         let lists: Vec<[usize; 6]> = masks.into_iter().chain(with_address).collect();
-        for number in (0..600).chain([1 << 30, i64::from(u32::MAX)]) {
+        let both = |number| [(Kind::Glibc, number), (Kind::Musl, number)];
+        for (kind, number) in (0..600).chain([1 << 30, i64::from(u32::MAX)]).flat_map(both) {
             for arguments in &lists {
                 for instruction in places {
-                    let answer = answer(number, *arguments, instruction);
-                    let meant = is_meant(number, arguments, instruction, &LIBRARY);
+                    let answer = answer_to(kind, number, *arguments, instruction);
+                    let meant = is_meant(number, arguments, instruction, &code(kind));
                     let traps = answer == libc::SECCOMP_RET_TRAP;
                     assert!(!traps || meant, "{number} {arguments:x?} {instruction:x}");
                     let at = arguments.iter().position(|it| *it == address);
@@ -365,7 +388,7 @@ mod tests {
         /// What the kernel allows all filters together, each with a few instructions more, and what
         /// its own form of a filter may take more than ours.
         const LIMIT: usize = 32768;
-        let taken = program(&LIBRARY, OURS).len() * 3 / 2 + 4;
+        let taken = program(&code(Kind::Musl), OURS).len() * 3 / 2 + 4;
         assert!(LIMIT / taken > 40, "{taken}");
     }
 
@@ -375,6 +398,35 @@ mod tests {
         let begin = |flags| answer(libc::SYS_clone, [flags, stack, 0, 0, 0, 0], LIBRARY.start + 8);
         assert_eq!(begin(0x3d_0f00), libc::SECCOMP_RET_TRAP);
         assert_eq!(begin(0x3d_0f00 | LOOKED_AT), libc::SECCOMP_RET_ALLOW);
+    }
+
+    #[test]
+    fn children_of_musl_that_share_memory_are_looked_at_once() {
+        let inside = LIBRARY.start + 0x1234;
+        let begin = |kind, flags: i32| {
+            let arguments = [flags as usize, 0x7fff_0000_1000, 0, 0, 0, 0];
+            let answer = |arguments| answer_to(kind, libc::SYS_clone, arguments, inside);
+            let mut again = arguments;
+            again[0] |= LOOKED_AT;
+            (answer(arguments), answer(again))
+        };
+        let (trap, allow) = (libc::SECCOMP_RET_TRAP, libc::SECCOMP_RET_ALLOW);
+        let spawn = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let thread = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
+        assert_eq!(begin(Kind::Musl, spawn), (trap, allow));
+        assert_eq!(begin(Kind::Musl, thread), (allow, allow));
+        assert_eq!(begin(Kind::Musl, libc::SIGCHLD).0, trap, "a fork");
+        assert_eq!(begin(Kind::Glibc, spawn), (allow, allow), "its stack is wide");
+    }
+
+    #[test]
+    fn musl_is_told_what_it_does_not_ask_again() {
+        let inside = LIBRARY.start + 0x1234;
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EBADF as u32;
+        for number in [libc::SYS_dup2, libc::SYS_dup3, libc::SYS_close] {
+            let arguments = [OURS[0] as usize, OURS[0] as usize, 0, 0, 0, 0];
+            assert_eq!(answer_to(Kind::Musl, number, arguments, inside), refused);
+        }
     }
 
     #[test]

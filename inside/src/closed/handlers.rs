@@ -17,12 +17,13 @@
 //! on the block.
 
 use super::calls::{self, Use};
+use super::code::{Code, is_musl};
 use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, SI_KERNEL, set_mask};
-use super::{filter, masks};
+use super::{cancel, filter, masks, musl};
 use crate::arena::state::{Executing, State};
-use crate::arena::{addresses, files, pins, reach, stacks, state, way};
+use crate::arena::{addresses, files, narrow, pins, reach, stacks, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use crate::places::PAGE;
@@ -105,21 +106,33 @@ fn lacked_a_frame(machine: &[i64; 23]) -> bool {
     let [a, b, c, d] = (number as u32).to_le_bytes();
     let expected = [MOVE, a, b, c, d, SYSCALL[0], SYSCALL[1]];
     let before = reach::peek::<[u8; 7]>(instruction.wrapping_sub(expected.len()));
-    before.is_some_and(|it| it == expected || number == libc::SYS_read && it[3..] == READ)
-        && filter::is_meant(number, &arguments, instruction, &filter::library())
+    let is_told = match is_musl() {
+        true => musl::tells(machine),
+        false => {
+            before.is_some_and(|it| it == expected || number == libc::SYS_read && it[3..] == READ)
+        }
+    };
+    is_told && filter::is_meant(number, &arguments, instruction, &Code::of_program())
 }
 
 /// A thread begins on a stack in memory that folds. The part that it uses first, and the words that
-/// the kernel writes at its beginning and its end, stay open. Then the call is made again, by the
-/// program, because the child comes out of it too.
-fn begin_thread(machine: &mut libc::ucontext_t, stack_and_words: &[usize]) {
+/// the kernel writes at its beginning and its end, stay open. Or a child begins on a stack that is
+/// too small, and gets one of ours. Then the call is made again, by the program, because the child
+/// comes out of it too.
+fn begin_thread(machine: &mut libc::ucontext_t, arguments: &[usize; 6]) {
     let mask = set_mask(u64::MAX);
     state::settle();
-    for &stack in stack_and_words.iter().filter(|&&at| addresses::contains(at)) {
+    for &stack in arguments[1..4].iter().filter(|&&at| addresses::contains(at)) {
         keep(stack);
     }
-    set_mask(mask);
     let registers = &mut machine.uc_mcontext.gregs;
+    if musl::is_narrow(arguments, registers[libc::REG_RSP as usize] as usize) {
+        let mut stack = None;
+        cross(wide_stack, &mut stack);
+        let at = stack.and_then(|stack| musl::begins_at(&stack, arguments[1]));
+        registers[libc::REG_RSI as usize] = at.unwrap_or(arguments[1]) as i64;
+    }
+    set_mask(mask);
     // Flags may come as a negative number, with all upper bits. The kernel reads the lower half.
     let flags = registers[libc::REG_RDI as usize] & i64::from(u32::MAX);
     registers[libc::REG_RDI as usize] = flags | filter::LOOKED_AT as i64;
@@ -169,6 +182,10 @@ extern "C" fn kept_open((stack, did_fold): &mut (usize, bool)) {
     *did_fold = state::with(|state| way::keep_stack(state, *stack));
 }
 
+extern "C" fn wide_stack(stack: &mut Option<libc::stack_t>) {
+    *stack = state::with(State::wide_stack);
+}
+
 extern "C" fn touched(touch: &mut Touch) {
     touch.served = state::with(|state| {
         let served = way::touch(state, touch.address, touch.writes);
@@ -183,6 +200,8 @@ extern "C" fn touched(touch: &mut Touch) {
 struct Trap {
     number: c_long,
     arguments: [usize; 6],
+    /// The thread may be cancelled while it waits.
+    may_be_cancelled: bool,
     /// Pinned by arguments.
     direct: [Option<Range<usize>>; 6],
     nested: Option<Pinned>,
@@ -201,18 +220,19 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     let (number, arguments, instruction) = of_call(&machine.uc_mcontext.gregs);
     // SAFETY: as above.
     let code = unsafe { (*info).si_code };
-    let library = filter::library();
+    let library = Code::of_program();
     if code != SYS_SECCOMP || !filter::is_meant(number, &arguments, instruction, &library) {
         previous::forward(signal, info, context);
         return;
     }
     keep_own_stack(machine);
     if number == libc::SYS_clone && !filter::forks(number, &arguments) {
-        return begin_thread(machine, &arguments[1..4]);
+        return begin_thread(machine, &arguments);
     }
     let mut trap = Trap {
         number,
         arguments,
+        may_be_cancelled: cancel::may_be_cancelled(instruction),
         direct: Default::default(),
         nested: None,
         stack: None,
@@ -232,6 +252,13 @@ impl Trap {
         // In a child that has not come home, pins end.
         state::settle();
         let kind = calls::kind(self.number);
+        let pointer = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+        if self.number == libc::SYS_mmap && musl::maps_stack(pointer) {
+            if narrow::is_narrow(self.arguments[1]) {
+                self.aside(map_narrow);
+            }
+            return self.answer.unwrap_or_else(|| self.make(self.arguments));
+        }
         if kind == Use::Memory {
             self.aside(about_memory);
             return self.answer.unwrap_or_else(|| self.make(self.arguments));
@@ -255,14 +282,12 @@ impl Trap {
                     // SAFETY: the kernel's mask is the first word of the library's.
                     mask: unsafe { &mut *mask },
                     stack: &mut machine.uc_stack,
-                    pointer: machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize,
+                    pointer,
                     ours: self.stack,
                     told: self.told,
                 };
-                masks::serve(self.number, &self.arguments, interrupted, |arguments| {
-                    // SAFETY: the program asks for it.
-                    unsafe { pass(self.number, arguments) }
-                })
+                let wait = |arguments| self.make(arguments);
+                masks::serve(self.number, &self.arguments, interrupted, wait)
             }
             Use::Nested => {
                 self.aside(pin_nested);
@@ -278,7 +303,7 @@ impl Trap {
         if self.number == libc::SYS_sigaltstack && answer < 0 && self.stack.is_some() {
             self.aside(take_stack_back);
         }
-        if self.number == libc::SYS_set_robust_list {
+        if begins(self.number, &machine.uc_stack) {
             self.interrupted = machine.uc_stack;
             self.aside(give_stack);
             machine.uc_stack = self.stack.unwrap_or(machine.uc_stack);
@@ -339,7 +364,12 @@ impl Trap {
     /// Makes the call. Memory that it uses is open.
     fn make(&self, arguments: [usize; 6]) -> isize {
         // SAFETY: the program asks for it.
-        unsafe { pass(self.number, arguments) }
+        unsafe {
+            match self.may_be_cancelled {
+                true => cancel::pass(self.number, arguments),
+                false => pass(self.number, arguments),
+            }
+        }
     }
 
     /// Pins what the arguments lead to. True if all of it is open.
@@ -357,6 +387,18 @@ impl Trap {
         }
         open
     }
+}
+
+/// Whether this is the first call that comes to us from a thread. With glibc that is the one about
+/// its list of mutexes, and with musl the one that gives it its mask.
+fn begins(number: c_long, stack: &libc::stack_t) -> bool {
+    let has_none = stacks::or_none(stack).ss_flags & libc::SS_DISABLE != 0;
+    number == libc::SYS_set_robust_list || number == libc::SYS_rt_sigprocmask && has_none
+}
+
+extern "C" fn map_narrow(trap: &mut Trap) {
+    let mapped = state::with(|state| state.narrow.map(trap.arguments[1]));
+    trap.answer = mapped.map(|place| place as isize);
 }
 
 extern "C" fn about_memory(trap: &mut Trap) {

@@ -14,6 +14,7 @@
 //! Invariant: no mask that is in force while code of the program runs has the two signals. Lock:
 //! none, except in `provide`. The memory that the arguments lead to is pinned and open.
 
+use super::cancel;
 use super::previous::{self, Action, OURS};
 use crate::arena::reach::{peek, poke};
 use crate::arena::way::ask;
@@ -93,13 +94,14 @@ fn action(arguments: &[usize; 6]) -> isize {
         previous::exchange(signal as i32, action.as_ref())
     } else {
         let mut before = Action::default();
+        let action = action.map(|action| cancel::wrapped(signal as i32, action));
         let new = action.as_ref().map_or(0, |action| core::ptr::from_ref(action) as usize);
         let changed =
             ask(libc::SYS_rt_sigaction, [signal, new, &raw mut before as usize, MASK_LEN, 0, 0]);
         if changed < 0 {
             return changed;
         }
-        before
+        cancel::unwrapped(before)
     };
     if old != 0 && !poke(old, before) { error(libc::EFAULT) } else { 0 }
 }

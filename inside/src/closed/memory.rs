@@ -1,7 +1,7 @@
 //! Calls about mappings: what the program asks for is done in the arena.
 //!
 //! ```text
-//!   mmap       private, anonymous, 128 KiB or more: a place in the arena
+//!   mmap       private, anonymous, 128 KiB or more, with musl 16 KiB: a place in the arena
 //!   brk        memory at the arena's start
 //!   munmap, mremap, mprotect, madvise, mlock     the kernel is asked, and the book follows
 //!   mremap     that the kernel refuses, because its memory was closed in parts: part after part
@@ -13,11 +13,12 @@
 //! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
 //! the state.
 
+use super::code::is_musl;
 use crate::arena::addresses::{self, advise, protect};
 use crate::arena::state::{State, groups, part};
 use crate::arena::way::{ask, dissolve, fresh, held_open, pages};
 use crate::places::Kind;
-use crate::places::{MAPPING_MIN, PAGE, Place, Word};
+use crate::places::{MAPPING_MIN, PAGE, Place, SMALL_MIN, Word};
 use core::ops::Range;
 use libc::c_long;
 
@@ -95,20 +96,25 @@ fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
     }
     let is_plain = flags & !libc::MAP_NORESERVE == ANYWHERE;
     let is_ours = matches!(access, READ_WRITE | libc::PROT_NONE);
-    if !is_plain || !is_ours || len < MAPPING_MIN || state.melted {
+    if !is_plain || !is_ours || len < least() || state.melted {
         return None;
     }
     let hint = at & !(PAGE - 1);
     let fits =
         is_inside(&(hint..hint.saturating_add(len))) && state.spans.is_free(&(hint..hint + len));
-    let within = addresses::brk_range().end..addresses::range().end;
-    let place = if fits { hint } else { state.spans.place(len, &within)? };
+    let place = if fits { hint } else { state.spans.place(len, &addresses::range_for(len))? };
     let range = place..place + len;
     if access == libc::PROT_NONE {
         state.spans.set(&range, Kind::Bare);
         return Some(place as isize);
     }
     Some(result(fresh(state, &range), place))
+}
+
+/// Shorter mappings do not fold. The heap of musl is of mappings of `16 KiB` to `64 KiB`, and that
+/// of glibc is not.
+fn least() -> usize {
+    if is_musl() { SMALL_MIN } else { MAPPING_MIN }
 }
 
 /// A mapping at an address of the arena that the program names.
@@ -310,8 +316,7 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
     if is_inside(&grown) && state.spans.is_free(&grown) {
         return result(fresh(state, &grown), old.start);
     }
-    let within = addresses::brk_range().end..addresses::range().end;
-    let place = state.spans.place(len, &within).filter(|_| may_move);
+    let place = state.spans.place(len, &addresses::range_for(len)).filter(|_| may_move);
     let Some(place) = place else { return error(libc::ENOMEM) };
     if let Err(number) = fresh(state, &(place..place + len)) {
         return error(number);
@@ -378,9 +383,14 @@ fn remap_otherwise(
     let left_out = left_out_of(state, old, new.len());
     // A hole is a mapping too, the arena's reserve, and does not move.
     let covered: usize = state.spans.pieces(&source).map(|(piece, _)| piece.len()).sum();
-    let how = if covered == old.len() { moved_whole_or_in_parts } else { moved_whole };
-    let moved =
-        if is_named { held_open(state, &target, |_| how(arguments)) } else { how(arguments) };
+    // Memory that came from here in parts is in parts elsewhere too.
+    let may_be_parts = covered == old.len() || source.is_empty();
+    let place = state.spans.place(new.len(), &addresses::range_for(new.len()));
+    let how = |_: &mut State| match may_be_parts {
+        true => moved_whole_or_in_parts(arguments, place),
+        false => moved_whole(arguments),
+    };
+    let moved = if is_named { held_open(state, &target, how) } else { how(state) };
     if moved < 0 {
         return moved;
     }
@@ -416,7 +426,8 @@ fn moved_whole(arguments: &[usize; 6]) -> isize {
 
 /// Asks the kernel for a move. What was closed in parts may be several mappings still, which it
 /// does not move together. The program knows of one, so these are moved one after the other.
-fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
+/// They go to `free`, which is of the arena: what is in parts elsewhere could not move again.
+fn moved_whole_or_in_parts(arguments: &[usize; 6], free: Option<usize>) -> isize {
     let moved = moved_whole(arguments);
     let [at, old_len, new_len, flags, to, _] = *arguments;
     let only = |flag: i32| flags as i32 & flag != 0;
@@ -428,32 +439,24 @@ fn moved_whole_or_in_parts(arguments: &[usize; 6]) -> isize {
         return moved;
     }
     let is_named = only(libc::MREMAP_FIXED);
-    let place = if is_named { to as isize } else { reserved(new_len) };
-    if place < 0 {
-        return place;
-    }
+    let Some(place) = (if is_named { Some(to) } else { free }) else { return moved };
     let kept = old_len.min(new_len);
-    match moved_in_parts(at, kept, place as usize, new_len) {
+    match moved_in_parts(at, kept, place, new_len) {
         Ok(()) => {
             // What is too much has gone by the first try, or goes now.
             if kept < old_len {
                 let _ = ask(libc::SYS_munmap, [at + kept, old_len - kept, 0, 0, 0, 0]);
             }
-            place
+            place as isize
         }
         Err(number) => {
             if !is_named {
-                let _ = ask(libc::SYS_munmap, [place as usize, new_len, 0, 0, 0, 0]);
+                // SAFETY: the place was free, and what came there has gone back.
+                let _ = unsafe { addresses::release(&(place..place + new_len)) };
             }
             error(number)
         }
     }
-}
-
-/// A place that nothing else takes meanwhile.
-fn reserved(len: usize) -> isize {
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
-    ask(libc::SYS_mmap, [0, len, libc::PROT_NONE as usize, flags, usize::MAX, 0])
 }
 
 /// Moves as much at a time as the kernel does. The last part becomes as long as it has to. If a

@@ -5,6 +5,7 @@
 //!   handlers   SIGSEGV: opens what was touched      SIGSYS: looks at a system call
 //!     masks, previous            signals, and the program's own actions
 //!     calls, memory, nested      what the calls are, and what is done instead
+//!     code, musl, cancel         the program's C library, and what musl does otherwise than glibc
 //! ```
 //!
 //! A system call that has an address of the arena among its arguments is trapped by a filter. The
@@ -12,10 +13,13 @@
 
 mod arguments;
 mod calls;
+mod cancel;
+mod code;
 mod filter;
 mod handlers;
 mod masks;
 mod memory;
+mod musl;
 mod nested;
 mod previous;
 mod setup;

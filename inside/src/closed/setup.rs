@@ -9,7 +9,8 @@
 //!
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
-use super::{filter, handlers, masks, previous};
+use super::code::{Code, Kind};
+use super::{filter, handlers, masks, musl, previous};
 use crate::arena::{addresses, files, pins, stacks, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
@@ -30,7 +31,9 @@ static REFUSAL: AtomicI32 = AtomicI32::new(0);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Library {
     /// A function of glibc.
-    pub(crate) function: usize,
+    pub(crate) glibc: usize,
+    /// A function of musl's loader, and the one that makes threads of C11.
+    pub(crate) musl: [usize; 2],
     /// The variable with the end of what `brk` gave.
     pub(crate) brk: usize,
 }
@@ -67,11 +70,8 @@ extern "C" fn prepare(setup: &mut Setup) {
 }
 
 fn try_prepare(library: &Library) -> Result<(), i32> {
-    let text = text_of(library.function).ok_or(refusals::LIBRARY)?;
-    if !is_whole(library.function) {
-        return Err(refusals::LIBRARY);
-    }
-    if text.start >> 32 != text.end >> 32 || !is_random() {
+    let code = find(library).ok_or(refusals::LIBRARY)?;
+    if code.text.start >> 32 != code.text.end >> 32 || !is_random() {
         return Err(refusals::ADDRESSES);
     }
     allows_traps()?;
@@ -85,7 +85,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
     files::open();
     previous::take_over(handlers::action);
     masks::provide(&stacks::current());
-    if let Err(number) = filter::load(&text, files::numbers()) {
+    if let Err(number) = filter::load(&code, files::numbers()) {
         previous::give_back();
         return Err(number);
     }
@@ -111,7 +111,18 @@ fn is_random() -> bool {
     is_on && persona >= 0 && persona & FIXED_ADDRESSES == 0
 }
 
-/// Whether the C library is one file. Threads have another one before glibc 2.34, whose calls the
+/// The code of the program's C library, if it is one that is known. Another library may give musl
+/// the names of glibc.
+fn find(library: &Library) -> Option<Code> {
+    let [loader, threads] = library.musl;
+    if let Some(text) = text_of(loader) {
+        return musl::learn(threads, &text).then_some(Code { text, kind: Kind::Musl });
+    }
+    let text = text_of(library.glibc)?;
+    is_whole(library.glibc).then_some(Code { text, kind: Kind::Glibc })
+}
+
+/// Whether glibc is one file. Threads have another one before glibc 2.34, whose calls the
 /// filter would not know.
 fn is_whole(function: usize) -> bool {
     const WHOLE: (u32, u32) = (2, 34);

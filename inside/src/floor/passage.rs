@@ -71,6 +71,12 @@ pub(crate) fn make() -> Result<(), i32> {
     if closed < 0 { Err(-closed as i32) } else { Ok(()) }
 }
 
+/// Where the page has the instruction of the call. The last one after it returns.
+pub(crate) fn instruction() -> usize {
+    const CALL_AND_RETURN: usize = 3;
+    PASSAGE + (&raw const END as usize - &raw const BEGIN as usize) - CALL_AND_RETURN
+}
+
 /// Makes the page once, for tests, which are threads of one process.
 #[cfg(test)]
 pub(crate) fn for_tests() {

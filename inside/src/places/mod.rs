@@ -15,4 +15,6 @@ pub(crate) use bits::{aligned, bits, ones, page_in_group, runs};
 pub(crate) use book::Book;
 pub(crate) use density::{Density, is_watched};
 pub(crate) use spans::{Kind, Spans};
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) use terms::SMALL_MIN;
 pub(crate) use terms::{GROUP, GROUP_PAGES, MAPPING_MIN, PAGE, Place, Word};

@@ -8,7 +8,7 @@
 //!
 //! Invariant: spans do not overlap, and neighbours of one kind are one span. Lock: the caller's.
 
-use super::terms::{GROUP, PAGE};
+use super::terms::{GROUP, MAPPING_MIN, PAGE};
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -113,9 +113,14 @@ impl<K: Copy + Eq> Spans<K> {
         pieces.iter().for_each(|(piece, _)| self.set(piece, to));
     }
 
-    /// The lowest free place for `len` bytes in a range; `None` if there is none.
+    /// The lowest free place for `len` bytes in a range; `None` if there is none. Only small ones
+    /// share a group.
     pub(crate) fn place(&self, len: usize, within: &Range<usize>) -> Option<usize> {
-        let align = if len >= HUGE { HUGE } else { GROUP };
+        let align = match len {
+            HUGE.. => HUGE,
+            MAPPING_MIN.. => GROUP,
+            _ => PAGE,
+        };
         let slack = if len >= GROWS { len / 2 } else { 0 };
         let wanted = len.checked_add(slack)?;
         let mut at = within.start.next_multiple_of(align);
@@ -181,7 +186,8 @@ mod tests {
         let within = GROUP..1 << 30;
         assert_eq!(spans.place(PAGE, &within), Some(GROUP));
         spans.set(&(GROUP..GROUP + PAGE), Kind::Bare);
-        assert_eq!(spans.place(PAGE, &within), Some(2 * GROUP));
+        assert_eq!(spans.place(PAGE, &within), Some(GROUP + PAGE), "small ones lie together");
+        assert_eq!(spans.place(MAPPING_MIN, &within), Some(2 * GROUP));
         spans.set(&(HUGE..2 * HUGE), Kind::Folds);
         assert_eq!(spans.place(HUGE, &within), Some(2 * HUGE));
         assert_eq!(spans.place(3 * GROUP, &within), Some(2 * GROUP));

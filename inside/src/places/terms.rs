@@ -20,6 +20,9 @@ pub(crate) const GROUP: usize = GROUP_PAGES * PAGE; // 256 KiB
 
 /// Smaller mappings do not fold.
 pub(crate) const MAPPING_MIN: usize = 128 << 10; // 128 KiB
+/// The same where the C library's heap is of many mappings, most of which are small.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) const SMALL_MIN: usize = 16 << 10; // 16 KiB
 
 const STAGED: u32 = 1 << 31;
 

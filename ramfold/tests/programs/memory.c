@@ -24,15 +24,22 @@
 //   memory leftovers a program that is executed and has addresses in registers that no call uses
 //   memory fibers    code that runs on stacks which are memory like any other
 //   memory ownstacks threads that are given memory for their stacks
+//   memory cancels   threads that are cancelled while they wait with memory like any other
+//   memory blocks    small blocks of the C library's heap
+//   memory narrow    threads with the smallest stacks, and requests that such threads serve
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
 //   memory waits     waits for SIGTERM and ends with 5
 
 #define _GNU_SOURCE
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -844,9 +851,44 @@ static void stacks_begin(void) {
     unlink(name);
 }
 
-#ifdef __GLIBC__
 enum { FIBERS = 300, DEPTH = 40 };
+static char *fiber_stacks[FIBERS];
+static void fiber(int turn);
+
+#ifdef __GLIBC__
 static ucontext_t fibers[FIBERS], fibers_main;
+static void fiber_begin(int turn, char *stack) {
+    getcontext(&fibers[turn]);
+    fibers[turn].uc_stack.ss_sp = stack;
+    fibers[turn].uc_stack.ss_size = FIBER_STACK;
+    fibers[turn].uc_link = &fibers_main;
+    makecontext(&fibers[turn], (void (*)(void))fiber, 1, turn);
+}
+static void fiber_enter(int turn) { swapcontext(&fibers_main, &fibers[turn]); }
+static void fiber_leave(int turn) { swapcontext(&fibers[turn], &fibers_main); }
+#else
+/* musl has no contexts. A stack pointer is enough, above all that a function must keep. */
+void fiber_switch(void **from, void *to);
+void fiber_first(void);
+__asm__(".text\n"
+        "fiber_switch:\n"
+        "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+        "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+        "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n"
+        "fiber_first:\n mov %rbx, %rdi\n call fiber_last\n");
+static void *fibers[FIBERS], *fibers_main;
+static void fiber_begin(int turn, char *stack) {
+    void **top = (void **)(stack + FIBER_STACK) - 9;
+    top[4] = (void *)(intptr_t)turn, top[6] = (void *)fiber_first;
+    fibers[turn] = top;
+}
+static void fiber_enter(int turn) { fiber_switch(&fibers_main, fibers[turn]); }
+static void fiber_leave(int turn) { fiber_switch(&fibers[turn], fibers_main); }
+__attribute__((used)) void fiber_last(int turn) {
+    fiber(turn);
+    fiber_leave(turn);
+}
+#endif
 
 /* Goes deep, and makes calls with and without memory on the way. */
 static uint64_t deeper(int depth, uint64_t turn) {
@@ -865,7 +907,7 @@ static uint64_t deeper(int depth, uint64_t turn) {
             }
             expect_child(child);
         }
-        swapcontext(&fibers[turn], &fibers_main);
+        fiber_leave(turn);
     }
     uint64_t below = depth < DEPTH ? deeper(depth + 1, turn) : turn;
     for (size_t i = 0; i < sizeof frame; i++)
@@ -876,33 +918,45 @@ static uint64_t deeper(int depth, uint64_t turn) {
 }
 
 static void fiber(int turn) {
+    /* Only the first page of its stack was ever touched, and has no room for a signal's frame. */
+    volatile char *unused = __builtin_alloca(2600);
+    __asm__ volatile("" : : "r"(unused) : "memory");
+    if (turn % 2) {
+        if (pwrite(stacks_file, stacks_memory, 8, 0) != 8) wrong("a first pwrite", turn);
+    } else {
+        sigset_t *none = (sigset_t *)unused + 18;
+        sigemptyset(none);
+        if (sigprocmask(SIG_BLOCK, none, NULL)) wrong("a first mask", turn);
+    }
     if (deeper(0, turn) != (uint64_t)turn) wrong("a result", turn);
+}
+
+/* Each comes back DEPTH / 8 times, and then at its end. Before it begins, its first page is looked
+   at, and may be there alone. */
+static void *fibers_rounds(void *first) {
+    check_all("before fibers", stacks_memory, PAGES, 0);
+    for (int round = 0; round <= DEPTH / 8; round++)
+        for (int i = (intptr_t)first; i < FIBERS; i += 2) {
+            if (round == 0) *(volatile char *)(fiber_stacks[i] + FIBER_STACK - PAGE);
+            fiber_enter(i);
+        }
+    return NULL;
 }
 
 static void fibers_run(void) {
     stacks_begin();
     pthread_t beside;
     if (pthread_create(&beside, NULL, reader, stacks_memory)) wrong("a thread", 0);
-    for (int i = 0; i < FIBERS; i++) {
-        getcontext(&fibers[i]);
-        fibers[i].uc_stack.ss_sp = map(FIBER_STACK / PAGE);
-        fibers[i].uc_stack.ss_size = FIBER_STACK;
-        fibers[i].uc_link = &fibers_main;
-        makecontext(&fibers[i], (void (*)(void))fiber, 1, i);
-    }
-    /* Each comes back DEPTH / 8 times, and then at its end. */
-    for (int round = 0; round <= DEPTH / 8; round++)
-        for (int i = 0; i < FIBERS; i++) swapcontext(&fibers_main, &fibers[i]);
+    for (int i = 0; i < FIBERS; i++)
+        fiber_begin(i, fiber_stacks[i] = map(FIBER_STACK / PAGE));
+    pthread_t other;
+    fibers_rounds((void *)0);
+    if (pthread_create(&other, NULL, fibers_rounds, (void *)1)) wrong("another thread", 0);
+    pthread_join(other, NULL);
     signals_end = 1;
     pthread_join(beside, NULL);
     check_all("after fibers", stacks_memory, PAGES, 0);
 }
-#else
-static void fibers_run(void) {
-    wrong("this C library has no fibers", 0);
-}
-#endif
-
 static void *plain_depth(void *turn) {
     volatile char frame[200000];
     for (size_t i = 0; i < sizeof frame; i++) frame[i] = 7;
@@ -942,6 +996,148 @@ static void own_stacks(void) {
     check_all("after threads", stacks_memory, PAGES, 0);
 }
 
+/* Waits of a thread that is cancelled: what it waits with may be out. */
+enum { WAITS = 6 };
+static struct waiting {
+    char *memory;
+    int way, pipe[2], disabled;
+    ssize_t answer;
+} waiting;
+
+static void unlock(void *mutex) { pthread_mutex_unlock(mutex); }
+
+static void wait_for_ever(int way, char *at) {
+    struct iovec parts[2] = {{at, 100}, {at + PAGE, 100}};
+    struct pollfd *descriptors = (struct pollfd *)(at + 2 * PAGE);
+    pthread_mutex_t *mutex = (pthread_mutex_t *)(at + 3 * PAGE);
+    pthread_cond_t *condition = (pthread_cond_t *)(at + 4 * PAGE);
+    switch (way) {
+        case 0: waiting.answer = read(waiting.pipe[0], at, PAGE); break;
+        case 1: waiting.answer = readv(waiting.pipe[0], parts, 2); break;
+        case 2:
+            descriptors[0] = (struct pollfd){.fd = waiting.pipe[0], .events = POLLIN};
+            waiting.answer = poll(descriptors, 1, -1);
+            break;
+        case 3:
+            pthread_mutex_init(mutex, NULL);
+            pthread_cond_init(condition, NULL);
+            pthread_mutex_lock(mutex);
+            pthread_cleanup_push(unlock, mutex);
+            for (;;) pthread_cond_wait(condition, mutex);
+            pthread_cleanup_pop(1);
+        case 4:
+            sem_init((sem_t *)at, 0, 0);
+            for (;;) sem_wait((sem_t *)at);
+        default: {
+            sigset_t *none = (sigset_t *)at;
+            sigemptyset(none);
+            waiting.answer = ppoll(NULL, 0, NULL, none);
+        }
+    }
+}
+
+static void *waiter(void *ignored) {
+    int before;
+    if (waiting.disabled) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    wait_for_ever(waiting.way, waiting.memory);
+    return ignored;
+}
+
+static void cancels(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    alarm(120);
+    for (int turn = 0; turn < 40 * WAITS; turn++) {
+        size_t page = (size_t)turn * 40 % (PAGES - 8);
+        waiting = (struct waiting){.memory = at + page * PAGE, .way = turn % WAITS};
+        waiting.disabled = turn % WAITS < 2 && turn % 5 == 0;
+        if (pipe(waiting.pipe)) wrong("pipe", turn);
+        pthread_t thread;
+        void *answer;
+        if (pthread_create(&thread, NULL, waiter, NULL)) wrong("a thread", turn);
+        /* It has not begun, begins to wait, or waits. */
+        if (waiting.disabled || turn % 3 == 0) usleep(3000);
+        else usleep(roll() % 120);
+        pthread_cancel(thread);
+        if (waiting.disabled) {
+            usleep(2000);
+            if (write(waiting.pipe[1], "x", 1) != 1) wrong("write", turn);
+        }
+        if (pthread_join(thread, &answer)) wrong("join", turn);
+        if (waiting.disabled ? answer != NULL || waiting.answer != 1 : answer != PTHREAD_CANCELED)
+            wrong("how it ended", turn);
+        close(waiting.pipe[0]), close(waiting.pipe[1]);
+        for (size_t p = page; p < page + 5; p++) fill(at + p * PAGE, p, 0);
+        for (size_t p = turn; p < PAGES; p += 50) check("beside it", at + p * PAGE, p, 0);
+    }
+    check_all("at the end", at, PAGES, 0);
+}
+
+static void blocks(void) {
+    enum { BLOCKS = 600000, TURNS = 4 };
+    static struct block {
+        size_t number;
+        size_t words[11];
+    } *all[BLOCKS];
+    for (size_t turn = 0; turn < TURNS; turn++)
+        for (size_t i = 0; i < BLOCKS; i += turn ? 1 + roll() % 40 : 1) {
+            if (turn && all[i]->number != i) wrong("a block", i);
+            free(all[i]);
+            size_t bytes = turn ? sizeof *all[i] + roll() % 64 : sizeof *all[i];
+            if (!(all[i] = malloc(bytes))) wrong("no block", i);
+            all[i]->number = i;
+            for (size_t word = 0; word < 11; word++) all[i]->words[word] = i * 31 + word / 4;
+        }
+    for (size_t i = 0; i < BLOCKS; i++)
+        for (size_t word = 0; word < 11; word++)
+            if (all[i]->words[word] != i * 31 + word / 4) wrong("a block at the end", i);
+}
+
+/* Little of its stack is its own, so that calls have the least room. */
+static void *narrow_thread(void *page) {
+    char *at = shared_memory + (uintptr_t)page * PAGE;
+    struct iovec part = {at, PAGE};
+    if (pwritev(stacks_file, &part, 1, (uintptr_t)page * PAGE) != PAGE) wrong("pwritev", 0);
+    if (pread(stacks_file, at, PAGE, (uintptr_t)page * PAGE) != PAGE) wrong("pread", 0);
+    sigset_t none;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_BLOCK, &none, NULL);
+    return page;
+}
+
+static void narrow(void) {
+    enum { MANY = 600, REQUESTS = 8 };
+    stacks_begin();
+    shared_memory = stacks_memory;
+    for (uintptr_t turn = 0; turn < MANY; turn++) {
+        pthread_attr_t how;
+        pthread_attr_init(&how);
+        if (pthread_attr_setstacksize(&how, PTHREAD_STACK_MIN)) wrong("a stack", turn);
+        if (turn % 2) pthread_attr_setguardsize(&how, 0);
+        if (turn % 3 == 0) pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+        pthread_t thread;
+        void *answer = NULL;
+        if (pthread_create(&thread, &how, narrow_thread, (void *)(turn * 20))) wrong("a thread", turn);
+        if (turn % 3 && (pthread_join(thread, &answer) || answer != (void *)(turn * 20)))
+            wrong("an answer", turn);
+    }
+    static struct aiocb requests[REQUESTS];
+    for (size_t turn = 0; turn < 100; turn++) {
+        for (size_t i = 0; i < REQUESTS; i++) {
+            size_t page = (turn * 100 + i * 7) % PAGES;
+            requests[i] = (struct aiocb){.aio_fildes = stacks_file, .aio_nbytes = PAGE};
+            requests[i].aio_buf = stacks_memory + page * PAGE, requests[i].aio_offset = page * PAGE;
+            if (aio_write(&requests[i])) wrong("aio_write", i);
+        }
+        for (size_t i = 0; i < REQUESTS; i++) {
+            const struct aiocb *one[1] = {&requests[i]};
+            while (aio_error(one[0]) == EINPROGRESS) aio_suspend(one, 1, NULL);
+            if (aio_return(&requests[i]) != PAGE) wrong("aio_return", i);
+        }
+    }
+    check_all("at the end", stacks_memory, PAGES, 0);
+}
+
 static void closes(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
@@ -957,6 +1153,13 @@ static void closes(void) {
     check_all("without ranges of descriptors", at, PAGES, 1);
     if (dup2(out, 1) != 1) _exit(3);
 }
+
+/* What dup2 answers where it must not put a descriptor. musl asks for ever if that is EBUSY. */
+#ifdef __GLIBC__
+enum { BUSY = EBUSY };
+#else
+enum { BUSY = EBADF };
+#endif
 
 /* The descriptor of this process's memory. */
 static int guarded(void) {
@@ -980,7 +1183,7 @@ static void guards(void) {
     if (limit.rlim_cur < limit.rlim_max && (rlim_t)ours < limit.rlim_cur && ours < 4096)
         wrong("a number that the program comes to", ours);
     if (close(ours) != -1 || errno != EBADF) wrong("close", errno);
-    if (dup2(1, ours) != -1 || errno != EBUSY) wrong("dup2", errno);
+    if (dup2(1, ours) != -1 || errno != BUSY) wrong("dup2", errno);
     if (syscall(SYS_close, ours, at, at, at) != -1 || errno != EBADF) wrong("raw close", errno);
     if (syscall(SYS_close_range, 3, ~0u, 0)) wrong("close_range", errno);
     if (guarded() != ours) wrong("it was closed", ours);
@@ -994,10 +1197,36 @@ static void guards(void) {
     check_all("with it", at, PAGES, 0);
 }
 
+static int narrow_child(void *at) {
+    struct iovec part = {at, PAGE};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_BLOCK, &none, NULL);
+    _exit(pwritev(stacks_file, &part, 1, 0) == PAGE ? 0 : 1);
+}
+
+/* A child whose stack is a small piece of its parent's, as musl makes them itself. */
+static void narrow_stack(char *at) {
+    struct {
+        char below[8192], stack[2048];
+    } frame;
+    memset(frame.below, 77, sizeof frame.below);
+    char *top = frame.stack + sizeof frame.stack;
+    expect_child(clone(narrow_child, top, CLONE_VM | CLONE_VFORK | SIGCHLD, at));
+    for (size_t i = 0; i < sizeof frame.below; i++)
+        if (frame.below[i] != 77) wrong("below a stack", i);
+}
+
 /* Children that share this memory until they execute a program. */
 static void spawns(void) {
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
+    stacks_begin();
+#ifndef __GLIBC__
+    for (size_t p = 0; p < PAGES; p += 500) narrow_stack(at + p * PAGE);
+#else
+    (void)narrow_stack;
+#endif
     for (int i = 0; i < 200; i++) {
         char **words = malloc(300000);
         memset(words, 0, 300000);
@@ -1042,7 +1271,7 @@ int main(int count, char **words) {
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
-               {"guards", guards}};
+               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

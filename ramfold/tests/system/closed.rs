@@ -7,32 +7,33 @@
 //! ```
 
 use crate::programs::{Rig, rig, texts};
-use crate::rig::{BINARY, needs, needs_root, tool};
+use crate::rig::{BINARY, needs, needs_root, succeed, tool};
 
 const LIMIT: &str = "32M";
 
-/// Does a claim while most of the memory is out.
+/// Does a claim while most of the memory is out. Returns what `ramfold` said.
 #[track_caller]
-fn folds_and_is_right(rig: &Rig, claim: &str) {
+fn folds_and_is_right(rig: &Rig, claim: &str) -> String {
     let mut command = rig.run(&["--limit", LIMIT]);
     command.env("RAMFOLD_PATH", "closed").arg("--").arg(&rig.program).arg(claim);
     let output = command.output().expect("it starts");
     let (out, err) = texts(&output);
     assert!(output.status.success() && out == "right\n", "{:?}\n{out}{err}", output.status);
     assert!(err.contains("pages left"), "{err}");
+    err
 }
 
 macro_rules! claims {
-    ($($name:ident: $claim:literal;)*) => {$(
+    ($compiler:literal: $($name:ident: $claim:literal;)*) => {$(
         #[test]
         fn $name() {
-            let Some(rig) = rig(&["cc"]) else { return };
+            let Some(rig) = rig(&[$compiler]) else { return };
             folds_and_is_right(&rig, $claim);
         }
     )*};
 }
 
-claims! {
+claims! { "cc":
     closed_pages_come_back_as_they_were: "walk";
     closed_memory_moves_and_goes: "moves";
     values_on_two_pages_are_written_while_nothing_more_can_leave: "tight";
@@ -56,6 +57,79 @@ claims! {
     children_share_closed_pages: "shares";
     children_by_clone_have_closed_pages: "clones";
     a_program_cannot_close_what_its_pages_come_by: "guards";
+    threads_are_cancelled_over_closed_pages: "cancels";
+    threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+}
+
+claims! { "musl-gcc":
+    with_musl_pages_come_back_as_they_were: "walk";
+    with_musl_memory_moves_and_goes: "moves";
+    with_musl_values_on_two_pages_are_written: "tight";
+    with_musl_what_was_closed_in_parts_moves_as_a_whole: "parts";
+    with_musl_signals_find_their_stack_open: "stacks";
+    with_musl_fibers_have_stacks_that_close: "fibers";
+    with_musl_threads_have_stacks_that_close: "ownstacks";
+    with_musl_what_is_left_over_in_registers_is_no_address: "leftovers";
+    with_musl_what_may_still_be_read_is_not_refused: "readers";
+    with_musl_forked_children_have_closed_pages: "forks";
+    with_musl_threads_fork_over_closed_pages: "crowds";
+    with_musl_system_calls_meet_no_closed_page: "calls";
+    with_musl_threads_touch_closed_pages: "threads";
+    with_musl_closing_descriptors_does_not_matter: "closes";
+    with_musl_places_of_closed_pages_are_used_again: "reuse";
+    with_musl_closed_pages_that_are_given_up_are_zeros: "drops";
+    with_musl_a_child_gets_closed_pages_and_not_what_is_wiped: "wipes";
+    with_musl_handlers_fork_over_closed_pages: "handlers";
+    with_musl_programs_are_executed_over_closed_pages: "spawns";
+    with_musl_children_share_closed_pages: "shares";
+    with_musl_children_by_clone_have_closed_pages: "clones";
+    with_musl_a_program_cannot_close_what_its_pages_come_by: "guards";
+    with_musl_threads_are_cancelled_over_closed_pages: "cancels";
+    with_musl_threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+}
+
+/// The heap has more than `80 MiB`. Some of it may come before it folds.
+#[test]
+fn small_blocks_of_either_c_library_fold() {
+    const BOUND: f64 = 64.0;
+    for compiler in ["cc", "musl-gcc"] {
+        let Some(rig) = rig(&[compiler]) else { continue };
+        let said = folds_and_is_right(&rig, "blocks");
+        let most = said.strip_prefix("ramfold: ").and_then(|said| said.split(' ').next());
+        let most: f64 = most.and_then(|most| most.parse().ok()).expect("a figure");
+        assert!(most < BOUND && said.contains(" MiB at most"), "{compiler}: {said}");
+    }
+}
+
+/// The instruction before a call that may be cancelled, and another one that does as well there.
+#[test]
+fn a_musl_whose_code_is_not_as_expected_is_left_alone() {
+    let Some(rig) = rig(&["musl-gcc"]) else { return };
+    let (known, other) = (*b"\x4c\x89\x5c\x24\x08\x0f\x05", *b"\x4c\x89\x5c\x24\x10\x0f\x05");
+    let mut library = std::fs::read("/lib/ld-musl-x86_64.so.1").expect("musl is its own loader");
+    let at = library.windows(known.len()).position(|it| it == known).expect("as it is known");
+    library[at..at + other.len()].copy_from_slice(&other);
+    let path = rig.scratch.path("ld.so");
+    std::fs::write(&path, library).expect("it is written");
+    succeed(tool("chmod").arg("+x").arg(&path));
+    let mut command = rig.run(&["--limit", LIMIT]);
+    let output = command.env("RAMFOLD_PATH", "closed").arg("--").arg(&path).arg(&rig.program);
+    let (out, err) = texts(&output.arg("calls").output().expect("it starts"));
+    assert_eq!(out, "right\n", "{err}");
+    assert!(err.contains("does not fold: without userfaultfd only programs with musl"), "{err}");
+}
+
+/// Each finds the filter of the one before it, whose C library is another.
+#[test]
+fn programs_with_both_c_libraries_execute_each_other() {
+    let (Some(glibc), Some(musl)) = (rig(&["cc"]), rig(&["musl-gcc"])) else { return };
+    let mut command = glibc.run(&["--limit", LIMIT]);
+    command.env("RAMFOLD_PATH", "closed").args(["--", "sh", "-c"]);
+    command.arg("for turn in 1 2 3; do for it; do \"$it\" spawns && \"$it\" forks; done; done");
+    command.arg("sh").args([&musl.program, &glibc.program, &musl.program]);
+    let (out, err) = texts(&command.output().expect("it starts"));
+    assert_eq!(out, "right\n".repeat(18), "{err}");
+    assert!(err.contains("pages left") && !err.contains("does not fold"), "{err}");
 }
 
 #[test]

@@ -122,6 +122,8 @@ claims! {
     a_child_does_not_have_what_is_left_out: "leaves";
     programs_are_executed_over_folded_memory: "spawns";
     a_handler_may_fork_in_the_middle_of_a_fork: "handlers";
+    threads_are_cancelled_while_their_memory_is_out: "cancels";
+    threads_with_the_smallest_stacks_find_their_memory: "narrow";
 }
 
 #[test]
@@ -270,7 +272,7 @@ fn the_library_stands_on_no_c_library() {
     // The program's threads call one of these, once.
     let forks = ["__register_atfork", "pthread_atfork"];
     // What is without userfaultfd done with the library, by address alone.
-    let addresses = ["__curbrk", "environ", "gnu_get_libc_version"];
+    let addresses = ["__curbrk", "__dls3", "environ", "gnu_get_libc_version", "thrd_create"];
     let known =
         |name: &&str| strings.contains(name) || forks.contains(name) || addresses.contains(name);
     let others: Vec<&&str> = undefined.iter().filter(|name| !known(name)).collect();

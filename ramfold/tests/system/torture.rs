@@ -9,8 +9,8 @@ use crate::rig::{BINARY, from_env, needs_root, succeed, tool, within};
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/torture.c");
 
 #[track_caller]
-fn ends_right(path: &str) {
-    let Some(rig) = rig_of(SOURCE, &["cc"]) else { return };
+fn ends_right(path: &str, compiler: &str) {
+    let Some(rig) = rig_of(SOURCE, &[compiler]) else { return };
     let seconds = from_env("RAMFOLD_TORTURE_SECONDS", 5);
     let seed = from_env("RAMFOLD_TORTURE_SEED", 1);
     let mut command = within(seconds + 120, BINARY);
@@ -37,10 +37,15 @@ fn nothing_is_lost_by_what_threads_do_with_userfaultfd() {
     if !needs_root() {
         return;
     }
-    ends_right("userfaultfd");
+    ends_right("userfaultfd", "cc");
 }
 
 #[test]
 fn nothing_is_lost_by_what_threads_do_with_closed_pages() {
-    ends_right("closed");
+    ends_right("closed", "cc");
+}
+
+#[test]
+fn nothing_is_lost_by_what_threads_do_with_closed_pages_and_musl() {
+    ends_right("closed", "musl-gcc");
 }

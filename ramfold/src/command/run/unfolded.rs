@@ -34,8 +34,9 @@ const HIDDEN: &str = "it has another root directory or other mounts, where the l
                       put ramfold run after the command that changes them";
 const APART: &str = "it is in a PID namespace of its own, as of unshare or a sandbox; put ramfold \
                      run after the command that makes it";
-const OTHER_LIBRARY: &str = "without userfaultfd only programs with glibc 2.34 or later fold, and \
-                             it has another C library; CAP_SYS_PTRACE lets it fold";
+const OTHER_LIBRARY: &str = "without userfaultfd only programs with musl, or with glibc 2.34 or \
+                             later, fold, and its C library is not known; CAP_SYS_PTRACE lets it \
+                             fold";
 const FIXED: &str = "without userfaultfd a program folds only where addresses are chosen by \
                      chance, and here they are fixed (setarch -R, a debugger); CAP_SYS_PTRACE \
                      lets it fold";
