@@ -46,8 +46,8 @@ MIB = 1 << 20
 class Sizes:
     """How much is measured. The quick form only says whether all of it works."""
 
-    def __init__(self, quick):
-        self.runs = 1 if quick else 5
+    def __init__(self, quick, runs):
+        self.runs = 1 if quick else runs
         self.pages = (1 if quick else 64) * MIB
         self.ids = (8 if quick else 256) * MIB
         self.limit = self.ids // 4
@@ -438,12 +438,13 @@ GROUPS = {"pages": pages_group, "codec": codec_group, "limit": limit_group, "sto
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="small sizes, one run")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each case")
     parser.add_argument("--only", choices=GROUPS, help="measure one group")
     parser.add_argument("--lab", metavar="PATH", help="the program `lab`, for the codec alone")
     parser.add_argument("--record", metavar="DIR", help="write all runs there")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sizes = Sizes(options.quick)
+    sizes = Sizes(options.quick, options.runs)
     if options.child:
         name, *arguments = json.loads(options.child)
         print(json.dumps(globals()[name](sizes, *arguments)))
