@@ -191,6 +191,11 @@ impl Pools {
         self.of(entry).get(entry.number, room, &mut |_, piece| to.extend_from_slice(piece))
     }
 
+    /// The length of a value.
+    pub(crate) fn len(&self, entry: Entry) -> Result<usize, ValuesError> {
+        self.of(entry).len(entry.number)
+    }
+
     /// Deletes a value that no entry has any more.
     pub(crate) fn delete(&self, entry: Entry) {
         let deleted = self.of(entry).delete(entry.number);
