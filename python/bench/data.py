@@ -104,13 +104,13 @@ def lines():
     return [line(draw) for _ in range(100_000)]
 
 
-#: Values by name: what makes one, and how much zlib's level 1 may shrink them.
-VALUES = {"300 B": (small, 1.5), "2 KB": (large, 3.0)}
+#: Values by name: what makes one, their length about, and how much zlib's level 1 may shrink them.
+VALUES = {"300 B": (small, 300, 1.5), "2 KB": (large, 2048, 3.0)}
 
 
 def values(name, count):
     """Values of a kind, none twice."""
-    draw, (make, _) = random.Random(SEED + 1), VALUES[name]
+    draw, (make, _, _) = random.Random(SEED + 1), VALUES[name]
     for _ in range(count):
         yield make(draw)
 

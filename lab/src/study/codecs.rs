@@ -13,9 +13,9 @@
 //! The figure that counts is the class cost: what a store pays for a blob, with metadata, and a
 //! whole frame for a page that does not compress ([`cost`]). A unit of several pages pays whole
 //! frames and a class for the rest. `shuffle` is the size of the elements by which a codec orders
-//! the bytes of a page before; 0 is as they are. Times are per page, and a page that is stored as it is takes
-//! the time of a copy. Of each 64 units the quickest of five passes counts, because a machine has
-//! other work too. The ratios compare with lz4 of single pages in the same run.
+//! the bytes of a page before; 0 is as they are. Times are per page, and a page that is stored as
+//! it is takes the time of a copy. Of each 64 units the quickest of five passes counts, because a
+//! machine has other work too. The ratios compare with lz4 of single pages in the same run.
 //!
 //! These figures do not show what a fault costs besides its codec, or pages that are cold in the
 //! caches of the processor.
@@ -94,7 +94,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     if lab.corpus_file().is_some() && options.corpora.is_some() {
         note(&mut notes, "--corpora was given: --corpus changes nothing".into());
     }
-    let elements: Vec<usize> = options.shuffle.iter().filter_map(|text| text.parse().ok()).collect();
+    let elements: Vec<usize> =
+        options.shuffle.iter().filter_map(|text| text.parse().ok()).collect();
     let mut cases = cases::all(&options.algorithm, &options.unit);
     cases.extend(cases::shuffled(&cases, &elements)?);
     let mut pairs = Vec::new();

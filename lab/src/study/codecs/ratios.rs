@@ -63,9 +63,8 @@ pub(super) fn notes(rows: &[Row]) -> Vec<String> {
     let sentence = |row: &Row| {
         let of = |field| row.number(field).unwrap_or(f64::NAN);
         let worst = |field| {
-            let same = rows.iter().filter(|other| {
-                KEYS.iter().all(|key| other.get(key) == row.get(key))
-            });
+            let same =
+                rows.iter().filter(|other| KEYS.iter().all(|key| other.get(key) == row.get(key)));
             same.filter_map(|row| row.number(field)).fold(0.0, f64::max)
         };
         let tables =
