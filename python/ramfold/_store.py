@@ -13,8 +13,8 @@ class Store(_ramfold.Store, MutableMapping):
     """A dictionary of ``bytes`` whose values are compressed and packed into few pages.
 
     ``codec`` compresses the values: ``"lz4"``, ``"zstd"``, ``"zstd:3"`` and so on, or ``None``.
-    The default is LZ4 with an acceleration of 4: values are set a quarter faster than with
-    ``"lz4"``, and take a twentieth more.
+    The default is LZ4 with an acceleration of 4. Values are set faster than with ``"lz4"``, and
+    take a little more.
 
     ``dictionary`` is what small values have in common. ``"train"`` makes one of the first 1000
     values. Bytes are used as they are, for example those of ``store.dictionary``. ``None`` is for

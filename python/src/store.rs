@@ -263,10 +263,10 @@ impl Keyed {
         let (mut value, mut last) = (Vec::new(), None);
         loop {
             let Some(entry) = self.index.lock().read(key) else { return Ok(None) };
-            let mut get = |room| self.pools.get(entry, room, &mut value);
-            let read = match get(DETACHED_MIN) {
-                Ok(len) if len > DETACHED_MIN => py.detach(|| get(usize::MAX)),
-                read => read,
+            let read = match self.read_small(py, entry) {
+                Ok(Some(value)) => return Ok(Some(value)),
+                Ok(None) => py.detach(|| self.pools.get(entry, usize::MAX, &mut value)),
+                Err(error) => Err(error),
             };
             match read {
                 Ok(_) => return Ok(Some(PyBytes::new(py, &value))),
@@ -275,6 +275,20 @@ impl Keyed {
                 Err(error) => return Err(of_values(error)),
             }
         }
+    }
+
+    /// A value of at most `DETACHED_MIN` bytes in one piece, without a copy between; `None` if it is
+    /// another one. A pool shows it while the thread's scratch is in use. So no Python may run
+    /// then, and none runs when bytes are made.
+    fn read_small<'py>(
+        &self,
+        py: Python<'py>,
+        entry: Entry,
+    ) -> Result<Option<Bound<'py, PyBytes>>, ValuesError> {
+        let mut made: Option<Bound<'py, PyBytes>> = None;
+        let mut make = |piece: &[u8]| made = Some(PyBytes::new(py, piece));
+        let len = self.pools.show(entry, DETACHED_MIN, &mut make)?;
+        Ok(made.filter(|value| value.as_bytes().len() == len))
     }
 
     /// Lets the oldest values go.
