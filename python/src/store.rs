@@ -277,8 +277,8 @@ impl Keyed {
         }
     }
 
-    /// A value of at most `DETACHED_MIN` bytes in one piece, without a copy between; `None` if it is
-    /// another one. A pool shows it while the thread's scratch is in use. So no Python may run
+    /// A value of at most `DETACHED_MIN` bytes in one piece, without a copy between; `None` if it
+    /// is another one. A pool shows it while the thread's scratch is in use. So no Python may run
     /// then, and none runs when bytes are made.
     fn read_small<'py>(
         &self,
