@@ -10,6 +10,9 @@
  *     STATS\n                        STATS values bytes memory\n
  *     STOP\n                         OK\n, and the server ends
  *
+ * Any other line is answered by ERROR words\n. The connection ends then if bytes of a value may
+ * follow, because these would be taken for requests.
+ *
  * The pool has the values, compressed. The table below has the keys, each with the 8 bytes that
  * name its value. One lock guards the table; the pool needs none. So a value is read without the
  * lock, and may be deleted meanwhile. The pool notices that, and the key is looked up again.
@@ -155,27 +158,54 @@ struct connection {
     FILE *in, *out;
 };
 
-/* Answers one request. Returns 0 if the connection cannot go on. */
-static int serve(struct connection *client, const char *line, char *buffer)
+static int refuse(FILE *out, const char *words)
 {
-    char key[KEY_MAX + 1];
-    size_t size;
+    fprintf(out, "ERROR %s\n", words);
+    fflush(out);
+    return 0;
+}
+
+/* Reads the value of SET. Returns 0 if the connection cannot go on. */
+static int read_and_set(struct connection *client, const char *key, const char *size, char *buffer)
+{
+    /* A sign, or more digits than a size_t has, is no size. */
+    size_t digits = strspn(size, "0123456789"), count = strtoul(size, NULL, 10);
+    if (digits == 0 || size[digits] || digits > 9 || count > RAMFOLD_VALUE_MAX)
+        return refuse(client->out, "a value has at most 1048576 bytes");
+    if (fread(buffer, 1, count, client->in) != count)
+        return refuse(client->out, "the value ends early");
+    set(client->out, key, buffer, count);
+    return fflush(client->out) == 0;
+}
+
+/* Answers one request. Returns 0 if the connection cannot go on. */
+static int serve(struct connection *client, char *line, char *buffer)
+{
     FILE *out = client->out;
-    if (sscanf(line, "SET %250s %zu", key, &size) == 2) {
-        if (size > RAMFOLD_VALUE_MAX || fread(buffer, 1, size, client->in) != size)
-            return 0;
-        set(out, key, buffer, size);
-    } else if (sscanf(line, "GET %250s", key) == 1) {
-        get(out, key, buffer);
-    } else if (sscanf(line, "DELETE %250s", key) == 1) {
-        uint64_t old = exchange(key, 0);
+    char *rest, *words[4];
+    int count = 0;
+    if (!strchr(line, '\n'))
+        return refuse(out, "a line is too long, or has a byte of zero");
+    for (; count < 4 && (words[count] = strtok_r(count ? NULL : line, " \n", &rest)); count++)
+        ;
+    if (count > 1 && strlen(words[1]) > KEY_MAX)
+        return refuse(out, "a key has at most 250 bytes");
+    int is_set = count && strcmp(words[0], "SET") == 0;
+    if (is_set && count != 3)
+        return refuse(out, "it is SET key size");
+    if (is_set)
+        return read_and_set(client, words[1], words[2], buffer);
+    if (count == 2 && strcmp(words[0], "GET") == 0) {
+        get(out, words[1], buffer);
+    } else if (count == 2 && strcmp(words[0], "DELETE") == 0) {
+        uint64_t old = exchange(words[1], 0);
         fputs(old && ramfold_pool_delete(pool, old) == RAMFOLD_OK ? "OK\n" : "NONE\n", out);
-    } else if (strcmp(line, "STATS\n") == 0) {
+    } else if (count == 1 && strcmp(words[0], "STATS") == 0) {
         stats(out);
-    } else if (strcmp(line, "STOP\n") == 0) {
+    } else if (count == 1 && strcmp(words[0], "STOP") == 0) {
         stop(out);
     } else {
-        fputs("ERROR no such request\n", out);
+        fputs("ERROR it is SET, GET or DELETE with a key, STATS or STOP\n", out);
     }
     return fflush(out) == 0;
 }

@@ -13,6 +13,8 @@ class Store(_ramfold.Store, MutableMapping):
     """A dictionary of ``bytes`` whose values are compressed and packed into few pages.
 
     ``codec`` compresses the values: ``"lz4"``, ``"zstd"``, ``"zstd:3"`` and so on, or ``None``.
+    The default is LZ4 with an acceleration of 4. Values are set faster than with ``"lz4"``, and
+    take a little more.
 
     ``dictionary`` is what small values have in common. ``"train"`` makes one of the first 1000
     values. Bytes are used as they are, for example those of ``store.dictionary``. ``None`` is for
@@ -24,12 +26,12 @@ class Store(_ramfold.Store, MutableMapping):
     ``on_evict(key, value)`` is called. If that raises an exception, the value stays. A value has at
     most 1 MiB.
 
-    All methods may be called by any thread. Other threads run while values of more than a KiB are
+    All methods may be called by any thread. Other threads run while values of more than 4 KiB are
     compressed or decompressed. An iteration is over the keys that there were when it began. A
     forked child cannot use the store of its parent.
     """
 
-    def __new__(cls, codec="lz4", *, dictionary="train", limit=None, on_evict=None):
+    def __new__(cls, codec="lz4:4", *, dictionary="train", limit=None, on_evict=None):
         limit = 0 if limit is None else _size(limit, "a limit")
         if on_evict is not None and not callable(on_evict):
             raise TypeError("on_evict is called with a key and a value")

@@ -188,7 +188,22 @@ impl Pools {
         to: &mut Vec<u8>,
     ) -> Result<usize, ValuesError> {
         to.clear();
-        self.of(entry).get(entry.number, room, &mut |_, piece| to.extend_from_slice(piece))
+        self.show(entry, room, &mut |piece| to.extend_from_slice(piece))
+    }
+
+    /// Shows the pieces of a value to `give`, unless it is longer than `room`. Returns its length.
+    pub(crate) fn show(
+        &self,
+        entry: Entry,
+        room: usize,
+        give: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, ValuesError> {
+        self.of(entry).get(entry.number, room, &mut |_, piece| give(piece))
+    }
+
+    /// The length of a value.
+    pub(crate) fn len(&self, entry: Entry) -> Result<usize, ValuesError> {
+        self.of(entry).len(entry.number)
     }
 
     /// Deletes a value that no entry has any more.

@@ -36,10 +36,13 @@ const DICTIONARY_BYTES: usize = 16 << 10; // 16 KiB
 /// Bytes of a value that are looked at for a dictionary.
 const SAMPLE_BYTES: usize = 2 << 10; // 2 KiB
 
-/// From this many bytes on other threads run while a value is compressed or decompressed.
-const DETACHED_MIN: usize = 1024;
-/// Values of which a dictionary is trained.
+/// Other threads run while a value of more bytes than this is compressed or decompressed. A smaller
+/// one takes a few microseconds, of which letting go of the interpreter would be a part.
+const DETACHED_MIN: usize = 4096;
+/// Values after which a dictionary is trained.
 const SAMPLES: usize = 1000;
+/// Bytes of samples, about. More make it no better, and take their time.
+const TRAINED_BYTES: usize = 128 << 10; // 128 KiB
 /// Values that leave at a time when the store is full, and nobody is told of them.
 const EVICTED: usize = 8;
 
@@ -260,10 +263,10 @@ impl Keyed {
         let (mut value, mut last) = (Vec::new(), None);
         loop {
             let Some(entry) = self.index.lock().read(key) else { return Ok(None) };
-            let mut get = |room| self.pools.get(entry, room, &mut value);
-            let read = match get(DETACHED_MIN) {
-                Ok(len) if len > DETACHED_MIN => py.detach(|| get(usize::MAX)),
-                read => read,
+            let read = match self.read_small(py, entry) {
+                Ok(Some(value)) => return Ok(Some(value)),
+                Ok(None) => py.detach(|| self.pools.get(entry, usize::MAX, &mut value)),
+                Err(error) => Err(error),
             };
             match read {
                 Ok(_) => return Ok(Some(PyBytes::new(py, &value))),
@@ -272,6 +275,20 @@ impl Keyed {
                 Err(error) => return Err(of_values(error)),
             }
         }
+    }
+
+    /// A value of at most `DETACHED_MIN` bytes in one piece, without a copy between; `None` if it
+    /// is another one. A pool shows it while the thread's scratch is in use. So no Python may run
+    /// then, and none runs when bytes are made.
+    fn read_small<'py>(
+        &self,
+        py: Python<'py>,
+        entry: Entry,
+    ) -> Result<Option<Bound<'py, PyBytes>>, ValuesError> {
+        let mut made: Option<Bound<'py, PyBytes>> = None;
+        let mut make = |piece: &[u8]| made = Some(PyBytes::new(py, piece));
+        let len = self.pools.show(entry, DETACHED_MIN, &mut make)?;
+        Ok(made.filter(|value| value.as_bytes().len() == len))
     }
 
     /// Lets the oldest values go.
@@ -330,7 +347,8 @@ impl Keyed {
             index.all().map(|(key, entry)| (key.clone(), entry)).collect()
         };
         let (mut samples, mut lens, mut value) = (Vec::new(), Vec::new(), Vec::new());
-        for (_, entry) in &all {
+        let step = self.step_of_samples(&all);
+        for (_, entry) in all.iter().step_by(step) {
             // What was deleted since is no sample.
             if self.pools.get(*entry, usize::MAX, &mut value).is_ok() && !value.is_empty() {
                 let len = value.len().min(SAMPLE_BYTES);
@@ -346,6 +364,13 @@ impl Keyed {
             }
         }
         Ok(())
+    }
+
+    /// Of how many values one is a sample.
+    fn step_of_samples(&self, all: &[(Box<[u8]>, Entry)]) -> usize {
+        let sampled = |entry| self.pools.len(entry).map_or(0, |len| len.min(SAMPLE_BYTES));
+        let bytes: usize = all.iter().map(|&(_, entry)| sampled(entry)).sum();
+        (bytes / TRAINED_BYTES).max(1)
     }
 
     /// Stores a value once more, with the dictionary. If there is no room, it stays where it is.
@@ -376,5 +401,5 @@ fn home() -> PyResult<Home> {
 
 /// Does something with a value of so many bytes; other threads run meanwhile, if that pays.
 fn detached<T: Send>(py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
-    if len >= DETACHED_MIN { py.detach(work) } else { work() }
+    if len > DETACHED_MIN { py.detach(work) } else { work() }
 }

@@ -15,7 +15,7 @@
 //! pool's own.
 
 use crate::error::ValuesError;
-use crate::form::{self, HEAD_MAX, Head, Kind, NUMBER_BYTES, OBJECT_MAX, VALUE_MAX};
+use crate::form::{self, Head, Kind, NUMBER_BYTES, OBJECT_MAX, VALUE_MAX};
 use codec::{Codec, Streams};
 use host::{HeldRank, Rank, cpu};
 use std::cell::RefCell;
@@ -82,16 +82,18 @@ pub struct ValuePool {
     bytes: AtomicU64,
 }
 
-/// Where a thread has the object that it reads, and its value. They are not made anew each time,
-/// because a small value would take less time than the zeros for it.
+/// Where a thread has the object that it reads, its value, and the object that it makes. They are
+/// not made anew each time, because a small value would take less time than that.
 struct Scratch {
     object: [u8; OBJECT_MAX],
     page: [u8; OBJECT_MAX],
+    draft: Vec<u8>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { object: [0; OBJECT_MAX], page: [0; OBJECT_MAX] }) };
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch { object: [0; OBJECT_MAX], page: [0; OBJECT_MAX], draft: Vec::new() })
+    };
 }
 
 /// What [`ValuePool::stats`] says, in bytes unless the name says otherwise.
@@ -166,15 +168,13 @@ impl ValuePool {
 
     /// Stores a value as one object; `None` if it does not fit.
     fn put_whole(&self, value: &[u8]) -> Result<Option<RawHandle>, ValuesError> {
-        if value.len() > OBJECT_MAX {
-            return Ok(None);
-        }
-        let mut object = Vec::with_capacity(value.len() + HEAD_MAX);
-        let raw = Head { kind: Kind::Raw, len: value.len() };
-        if self.compress(value, &mut object)? || raw.object(value, &mut object) {
-            return Ok(Some(self.pool.alloc_raw(&object)?));
-        }
-        Ok(None)
+        SCRATCH.with_borrow_mut(|Scratch { draft, .. }| {
+            draft.clear();
+            let raw = Head { kind: Kind::Raw, len: value.len() };
+            let fits = value.len() <= OBJECT_MAX
+                && (self.compress(value, draft)? || raw.object(value, draft));
+            Ok(if fits { Some(self.pool.alloc_raw(draft)?) } else { None })
+        })
     }
 
     /// Makes an object of a compressed value. False if that is no shorter.
@@ -241,7 +241,7 @@ impl ValuePool {
         room: usize,
         give: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<usize, ValuesError> {
-        let Scratch { object, page } = scratch;
+        let Scratch { object, page, .. } = scratch;
         let (head, body) = self.object(number, object)?;
         if head.len > room {
             return Ok(head.len);

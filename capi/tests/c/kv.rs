@@ -105,10 +105,48 @@ fn a_key_value_server_keeps_what_its_clients_set() {
     assert_eq!(client.ask(b"DELETE shared\n"), "OK\n");
     assert_eq!(client.ask(b"DELETE shared\n"), "NONE\n");
     assert_eq!(client.get("shared"), None);
-    assert!(client.ask(b"FROB\n").starts_with("ERROR"));
+    assert_bad_requests_are_told(&socket);
     assert_full_is_told(&mut client);
     assert_eq!(client.ask(b"STOP\n"), "OK\n");
     assert!(server.0.wait().expect("it ends").success());
+}
+
+/// Each line that is no request gets an error. A connection on which a value may follow ends.
+fn assert_bad_requests_are_told(socket: &Path) {
+    let (key, line) = ("k".repeat(251), "x".repeat(5000));
+    let mut client = Client::of(socket);
+    for request in ["FROB", "", "GET", "GET a b", "DELETE", "STATS a", "STOP now", "get a"] {
+        let answer = client.ask(format!("{request}\n").as_bytes());
+        assert!(answer.starts_with("ERROR it is"), "{request}: {answer}");
+    }
+    assert_eq!(client.get(&key[1..]), None, "250 bytes are a key");
+    let told = [
+        (format!("GET {key}"), "a key"),
+        (format!("SET {key} 1"), "a key"),
+        ("SET".into(), "it is SET"),
+        ("SET a".into(), "it is SET"),
+        ("SET a 1 b".into(), "it is SET"),
+        ("SET a -1".into(), "a value"),
+        ("SET a 1x".into(), "a value"),
+        ("SET a 1048577".into(), "a value"),
+        ("SET a 18446744073709551617".into(), "a value"),
+        (format!("GET {line}"), "a line"),
+        ("GET a\0b".into(), "a line"),
+    ];
+    for (request, words) in told {
+        let mut client = Client::of(socket);
+        let answer = client.ask(format!("{request}\n").as_bytes());
+        assert!(answer.starts_with(&format!("ERROR {words}")), "{request}: {answer}");
+        let mut rest = Vec::new();
+        // A connection that ends with bytes unread is reset.
+        drop(client.0.read_to_end(&mut rest));
+        assert_eq!(rest, b"", "{request}: it goes on");
+    }
+    let mut client = Client::of(socket);
+    client.0.get_mut().write_all(b"SET a 5\nbyte").expect("it reads");
+    client.0.get_mut().shutdown(std::net::Shutdown::Write).expect("it is connected");
+    assert!(client.ask(b"").starts_with("ERROR the value ends early"));
+    assert_eq!(Client::of(socket).get("a"), None);
 }
 
 /// Values that do not compress use up the limit.

@@ -12,9 +12,10 @@
 //!
 //! The figure that counts is the class cost: what a store pays for a blob, with metadata, and a
 //! whole frame for a page that does not compress ([`cost`]). A unit of several pages pays whole
-//! frames and a class for the rest. Times are per page, and a page that is stored as it is takes
-//! the time of a copy. Of each 64 units the quickest of five passes counts, because a machine has
-//! other work too. The ratios compare with lz4 of single pages in the same run.
+//! frames and a class for the rest. `shuffle` is the size of the elements by which a codec orders
+//! the bytes of a page before; 0 is as they are. Times are per page, and a page that is stored as
+//! it is takes the time of a copy. Of each 64 units the quickest of five passes counts, because a
+//! machine has other work too. The ratios compare with lz4 of single pages in the same run.
 //!
 //! These figures do not show what a fault costs besides its codec, or pages that are cold in the
 //! caches of the processor.
@@ -65,6 +66,10 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,4,16",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     unit: Vec<u32>,
+    /// Shuffle by elements of so many bytes too, one page at a time
+    #[arg(long, value_name = "BYTES[,BYTES]", value_delimiter = ',',
+          value_parser = ["2", "4", "8"])]
+    shuffle: Vec<String>,
     /// Draw cost against time into this file
     #[arg(long, value_name = "SVG")]
     picture: Option<PathBuf>,
@@ -89,7 +94,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     if lab.corpus_file().is_some() && options.corpora.is_some() {
         note(&mut notes, "--corpora was given: --corpus changes nothing".into());
     }
-    let cases = cases::all(&options.algorithm, &options.unit);
+    let elements: Vec<usize> =
+        options.shuffle.iter().filter_map(|text| text.parse().ok()).collect();
+    let mut cases = cases::all(&options.algorithm, &options.unit);
+    cases.extend(cases::shuffled(&cases, &elements)?);
     let mut pairs = Vec::new();
     for sample in &samples {
         let of_sample: Vec<(Kind, &Sample)> = cases
@@ -127,11 +135,12 @@ fn make(directory: &std::path::Path) -> Result<(), LabError> {
     })
 }
 
-const FIELDS: [Field; 13] = [
+const FIELDS: [Field; 14] = [
     Field::key("corpus").shown("corpus", Format::Plain),
     Field::key("codec").shown("codec", Format::Plain),
     Field::key("unit_kib").shown("KiB", Format::Plain),
     Field::key("dictionary").shown("dictionary", Format::Plain),
+    Field::key("shuffle").shown("shuffle", Format::Plain),
     Field::key("pages"),
     Field::measured("bytes_per_page").shown("bytes", Format::Fixed(0)),
     Field::measured("class_cost").shown("class cost", Format::Fixed(0)),

@@ -76,6 +76,17 @@ pub(super) fn all(named: &[Codec], units: &[u32]) -> Vec<Case> {
     cases
 }
 
+/// The cases of single pages without a dictionary once more, shuffled by elements of these sizes.
+pub(super) fn shuffled(cases: &[Case], elements: &[usize]) -> Result<Vec<Case>, LabError> {
+    let plain = cases.iter().filter(|case| case.unit == 1 && !case.own_dictionary);
+    let each = plain.flat_map(|case| elements.iter().map(move |&bytes| (case, bytes)));
+    each.map(|(case, bytes)| {
+        let codec = case.codec.with_shuffle(bytes).map_err(LabError::store("shuffle"))?;
+        Ok(Case { codec, unit: 1, own_dictionary: false })
+    })
+    .collect()
+}
+
 impl Case {
     pub(super) fn key(&self, sample: &Sample) -> Row {
         let mut row = Row::default();
@@ -83,6 +94,7 @@ impl Case {
             .set("codec", self.codec.to_string())
             .set("unit_kib", self.unit * PAGE_SIZE / 1024)
             .set("dictionary", if self.own_dictionary { "own" } else { "none" })
+            .set("shuffle", self.codec.shuffle().unwrap_or(0))
             .set("pages", sample.judged.len() / PAGE_SIZE);
         row
     }
@@ -127,6 +139,9 @@ impl fmt::Display for Case {
         if self.unit > 1 {
             write!(f, " in {} KiB", self.unit * PAGE_SIZE / 1024)?;
         }
+        if let Some(bytes) = self.codec.shuffle() {
+            write!(f, " shuffled by {bytes}")?;
+        }
         f.write_str(if self.own_dictionary { " with its own dictionary" } else { "" })
     }
 }
@@ -153,5 +168,20 @@ mod tests {
             "zstd:1 in 16 KiB",
         ];
         assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn what_is_shuffled_comes_on_top() {
+        let plain = all(&["zstd:1".parse().unwrap()], &[4]);
+        let added: Vec<String> =
+            shuffled(&plain, &[4, 8]).unwrap().iter().map(Case::to_string).collect();
+        let expected = [
+            "lz4 shuffled by 4",
+            "lz4 shuffled by 8",
+            "zstd:1 shuffled by 4",
+            "zstd:1 shuffled by 8",
+        ];
+        assert_eq!(added, expected);
+        assert!(shuffled(&plain, &[3]).is_err());
     }
 }

@@ -97,6 +97,10 @@ fn points(rows: &[Row], field: &str) -> Vec<Point> {
             Some(kib) => name += &format!(" {kib} KiB"),
         }
         name += if row.is("dictionary", "own") { " own" } else { "" };
+        match row.number("shuffle") {
+            Some(0.0) | None => {}
+            Some(bytes) => name += &format!(" shuffled {bytes}"),
+        }
         Some(Point { name, time: row.number(field)?, cost: row.number("cost_ratio")? })
     };
     means.filter_map(point).collect()

@@ -7,10 +7,14 @@ use crate::rows::{Row, grouped};
 /// A row of the geometric means over all corpora.
 pub(super) const MEAN: &str = "geometric mean";
 
-/// Whether `row` is of lz4 at its default, one page at a time, without a dictionary.
+/// Whether `row` is of lz4 at its default, one page at a time, without a dictionary or shuffle.
 fn is_base(row: &Row) -> bool {
-    row.is("codec", "lz4") && row.number("unit_kib") == Some(4.0) && row.is("dictionary", "none")
+    let plain = row.number("unit_kib") == Some(4.0) && row.number("shuffle") == Some(0.0);
+    row.is("codec", "lz4") && plain && row.is("dictionary", "none")
 }
+
+/// What a case is of, beside its corpus.
+const KEYS: [&str; 4] = ["codec", "unit_kib", "dictionary", "shuffle"];
 
 /// Figures, and the fields of their ratios.
 const RATIOS: [(&str, &str); 3] = [
@@ -30,14 +34,14 @@ pub(super) fn add(runs: &mut Vec<Row>) {
             row.set(ratio, value);
         }
     }
-    let groups = grouped(runs, &["codec", "unit_kib", "dictionary", "run"]);
+    let groups = grouped(runs, &[&KEYS[..], &["run"][..]].concat());
     runs.extend(groups.iter().map(|group| means(group)));
 }
 
 fn means(group: &[Row]) -> Row {
     let mut row = Row::default();
     row.set("corpus", MEAN);
-    for key in ["codec", "unit_kib", "dictionary"] {
+    for key in KEYS {
         row.set(key, group[0].get(key).clone());
     }
     let pages: f64 = group.iter().filter_map(|row| row.number("pages")).sum();
@@ -59,9 +63,8 @@ pub(super) fn notes(rows: &[Row]) -> Vec<String> {
     let sentence = |row: &Row| {
         let of = |field| row.number(field).unwrap_or(f64::NAN);
         let worst = |field| {
-            let same = rows.iter().filter(|other| {
-                ["codec", "unit_kib", "dictionary"].iter().all(|key| other.get(key) == row.get(key))
-            });
+            let same =
+                rows.iter().filter(|other| KEYS.iter().all(|key| other.get(key) == row.get(key)));
             same.filter_map(|row| row.number(field)).fold(0.0, f64::max)
         };
         let tables =
@@ -87,7 +90,7 @@ mod tests {
     fn run(corpus: &str, codec: &str, cost: f64) -> Row {
         let mut row = Row::default();
         row.set("corpus", corpus).set("codec", codec).set("unit_kib", 4).set("dictionary", "none");
-        row.set("pages", 10).set("run", 0).set("class_cost", cost);
+        row.set("shuffle", 0).set("pages", 10).set("run", 0).set("class_cost", cost);
         row
     }
 
