@@ -29,6 +29,8 @@ const RESTING_MIN: u64 = 2 << 20; // 2 MiB
 const RESTING_MAX: u64 = 64 << 20; // 64 MiB
 /// How often memory is looked for that was touched without a word.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often to look whether the store holds what it does not need.
+const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// How often to ask what forks share.
 const SHARED_EVERY: Duration = Duration::from_millis(250);
 /// Compaction looks after so many pages have left.
@@ -41,6 +43,7 @@ struct Keeper {
     slot: &'static Slot,
     resident: Resident,
     looked: Instant,
+    tidied: Instant,
     compacted_at: u64,
     shared: u64,
     shared_at: Option<Instant>,
@@ -85,8 +88,17 @@ impl Keeper {
                 return None;
             }
         };
-        let (looked, shared_at) = (Instant::now(), None);
-        Some(Keeper { board, slot, resident, looked, compacted_at: 0, shared: 0, shared_at })
+        let now = Instant::now();
+        Some(Keeper {
+            board,
+            slot,
+            resident,
+            looked: now,
+            tidied: now,
+            compacted_at: 0,
+            shared: 0,
+            shared_at: None,
+        })
     }
 
     fn look(&mut self) {
@@ -164,6 +176,10 @@ impl Keeper {
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
                 arena::look_again(state);
+            }
+            if self.tidied.elapsed() > TIDY_EVERY {
+                self.tidied = Instant::now();
+                state.fold.iter().for_each(|fold| fold.store.tidy());
             }
         });
         if room < margin {

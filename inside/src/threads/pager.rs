@@ -41,6 +41,8 @@ const TRAYS_MIN: u64 = 8;
 const TRAYS_MAX: u64 = 1 << 8; // 64 MiB of trays
 /// Groups that the system held are tried again after this time.
 const SHELF_TIME: Duration = Duration::from_millis(500);
+/// How often to look whether the store holds what it does not need.
+const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// How often to ask what forks share.
 const SHARED_EVERY: Duration = Duration::from_millis(250);
 /// And how soon after a fork at least.
@@ -176,6 +178,7 @@ struct Pager {
     known: (u64, u64),
     compacted_at: u64,
     shelved: Instant,
+    tidied: Instant,
     /// What was shared with other processes, and when that was asked.
     shared: u64,
     shared_at: Option<Instant>,
@@ -212,6 +215,7 @@ impl Pager {
             known: (0, 0),
             compacted_at: 0,
             shelved: Instant::now(),
+            tidied: Instant::now(),
             shared: 0,
             shared_at: None,
             forks: 0,
@@ -320,6 +324,10 @@ impl Pager {
         if self.shelved.elapsed() > SHELF_TIME {
             self.shelved = Instant::now();
             engine.clear_shelf();
+        }
+        if self.tidied.elapsed() > TIDY_EVERY {
+            self.tidied = Instant::now();
+            engine.store.tidy();
         }
         if room < margin as i64 {
             let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;

@@ -11,15 +11,22 @@
 use crate::places::{PAGE, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
 
 /// Frames of a store's arena at least.
 const FRAMES_MIN: u64 = 1 << 14; // 64 MiB
+/// Bytes by which what is wasted may grow until a compaction,
+const WASTE_MIN: u64 = 1 << 20; // 1 MiB
+/// and this part of the compressed bytes.
+const WASTE_DIVISOR: u64 = 8;
 
 /// Where pages are kept that are out.
 pub(crate) struct Store {
     zram: Zram,
     slots: RankedMutex<Slots>,
+    /// What was wasted after the last compaction, or less if it was less since then.
+    wasted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,7 +69,8 @@ impl Store {
         config.chain_order = 4;
         let zram = Zram::new(memory, config).map_err(|error| error.to_string())?;
         zram.prepare().map_err(|error| error.to_string())?;
-        Ok(Store { zram, slots: RankedMutex::new(Rank::Leaf, Slots::default()) })
+        let slots = RankedMutex::new(Rank::Leaf, Slots::default());
+        Ok(Store { zram, slots, wasted: AtomicU64::new(0) })
     }
 
     /// Keeps a page, and gives its slot; `None` if there is no room.
@@ -114,6 +122,25 @@ impl Store {
         self.zram.compact();
     }
 
+    /// Compacts if more is wasted than after the last compaction: pages came back, or the program
+    /// gave them up, and what they took is free and still in memory. One thread does this.
+    pub(crate) fn tidy(&self) {
+        let (waste, compressed) = (self.waste(), self.held().compr_data_size);
+        // relaxed: one thread has it.
+        let least = self.wasted.load(Ordering::Relaxed).min(waste);
+        let is_much = waste > least + WASTE_MIN + compressed / WASTE_DIVISOR;
+        if is_much {
+            self.compact();
+        }
+        // relaxed: as above.
+        self.wasted.store(if is_much { self.waste() } else { least }, Ordering::Relaxed);
+    }
+
+    /// Bytes in memory beyond those of the compressed pages: what is free, and tables.
+    fn waste(&self) -> u64 {
+        self.zram.memory().mapped_bytes().saturating_sub(self.held().compr_data_size)
+    }
+
     /// What is held.
     pub(crate) fn held(&self) -> Held {
         let [orig_data_size, compr_data_size, ..] = self.zram.mm_stat().0;
@@ -156,6 +183,30 @@ mod tests {
         store.give_back(slot);
         assert_eq!(store.held().orig_data_size, 0);
         assert_eq!(store.keep(&page), Some(slot), "it is free");
+    }
+
+    #[test]
+    fn what_pages_took_that_have_gone_is_given_back() {
+        let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 26).expect("a store");
+        let mut chance = 88_172_645_463_325_252u64;
+        let mut page = vec![0; PAGE];
+        let slots: Vec<u32> = (0..4000)
+            .map(|_| {
+                page[..PAGE / 2].iter_mut().for_each(|byte| {
+                    chance ^= chance << 13;
+                    chance ^= chance >> 7;
+                    chance ^= chance << 17;
+                    *byte = chance as u8;
+                });
+                store.keep(&page).expect("room")
+            })
+            .collect();
+        store.tidy();
+        assert!(store.held().compr_data_size > 7 << 20, "{:?}", store.held());
+        slots.into_iter().for_each(|slot| store.give_back(slot));
+        assert!(store.waste() > 7 << 20, "it waits for the next pages");
+        store.tidy();
+        assert!(store.waste() < 2 << 20, "{} bytes", store.waste());
     }
 
     #[test]
