@@ -28,6 +28,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -156,6 +157,8 @@ def ids_file(sizes, directory):
 def limit_case(sizes, system, path):
     source = np.load(path, mmap_mode="r")
     source.sum()
+    if system == "blosc2":
+        import blosc2
     before = memory()
     with Clock() as fill:
         if system == "ramfold":
@@ -165,7 +168,6 @@ def limit_case(sizes, system, path):
             array = np.empty(source.shape, source.dtype)
             array[:] = source
         else:
-            import blosc2
             compression = {"codec": blosc2.Codec.LZ4, "filters": [blosc2.Filter.SHUFFLE],
                            "typesize": 8, "nthreads": 1, "clevel": 5}
             array = blosc2.asarray(source, chunks=(1 << 17,), blocks=(PAGE // 8,),
@@ -255,6 +257,8 @@ def used(system, directory):
 
 def store_case(sizes, system, kind, directory):
     compress, decompress = by_lz4() if system == "dict of lz4" else (as_they_are, as_they_are)
+    if system == "diskcache":
+        import diskcache as _
     # What makes the values is there before.
     for _ in data.values(kind, 10):
         pass
@@ -416,22 +420,23 @@ def machine():
             "ramfold": ramfold.__version__, "fault_mode": ramfold.fault_mode()}
 
 
-def record(directory, only, rows, runs):
+def record(directory, only, values, rows, runs):
     """Writes a record, which no other one is overwritten by."""
     here = machine()
     versions = {package: importlib.metadata.version(package)
                 for package in ("blosc2", "lz4", "diskcache") if importlib.util.find_spec(package)}
-    command = "python3 python/bench/figures.py"
+    command = shlex.join(["python3", "python/bench/figures.py", *sys.argv[1:]])
     study = "python"
     if only is not None:
-        study, command = f"python-{only}", f"{command} --only {only}"
+        study = f"python-{only}"
     path = pathlib.Path(directory, f"{here['date']}-{study}-{here['commit']}.json")
     number = 2
     while path.exists():
         path = path.with_name(f"{here['date']}-{study}-{here['commit']}-{number}.json")
         number += 1
     content = {"study": "python", "command": command,
-               "machine": here | {"peers": versions}, "rows": rows, "runs": runs}
+               "machine": here | {"peers": versions}, "values": values, "rows": rows,
+               "runs": runs}
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"record: {path}")
 
@@ -465,7 +470,7 @@ def main():
             table(medians(found))
             runs += found
     if options.record:
-        record(options.record, options.only, [{"group": "values", **values}, *medians(runs)], runs)
+        record(options.record, options.only, values, medians(runs), runs)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ class Store(_ramfold.Store, MutableMapping):
     The default is LZ4 with an acceleration of 4. Values are set faster than with ``"lz4"``, and
     take a little more.
 
-    ``dictionary`` is what small values have in common. ``"train"`` makes one of the first 1000
-    values. Bytes are used as they are, for example those of ``store.dictionary``. ``None`` is for
-    no dictionary.
+    ``dictionary`` is what small values have in common. ``"train"`` makes one of some of the first
+    1000 values. Bytes are used as they are, for example those of ``store.dictionary``. ``None`` is
+    for no dictionary.
 
     ``limit`` is how many bytes of memory the compressed values may take, as a number or as text
     such as ``"256M"``. Keys come on top, and so does the table that finds them: ``stats()`` says
@@ -26,8 +26,8 @@ class Store(_ramfold.Store, MutableMapping):
     ``on_evict(key, value)`` is called. If that raises an exception, the value stays. A value has at
     most 1 MiB.
 
-    All methods may be called by any thread. Other threads run while values of more than 4 KiB are
-    compressed or decompressed. An iteration is over the keys that there were when it began. A
+    All methods may be called by any thread. Other threads run while values of more than 4 KiB,
+    or with other codecs than LZ4 and LZO of more than 1 KiB, are compressed or decompressed. An iteration is over the keys that there were when it began. A
     forked child cannot use the store of its parent.
     """
 

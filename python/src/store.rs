@@ -20,6 +20,7 @@
 
 use crate::index::{Entry, Index, Pools};
 use crate::refusal::of_values;
+use codec::Algorithm;
 use host::unmodelled::RankedMutex;
 use host::{Home, Rank};
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyRuntimeError, PyValueError};
@@ -39,6 +40,8 @@ const SAMPLE_BYTES: usize = 2 << 10; // 2 KiB
 /// Other threads run while a value of more bytes than this is compressed or decompressed. A smaller
 /// one takes a few microseconds, of which letting go of the interpreter would be a part.
 const DETACHED_MIN: usize = 4096;
+/// The same for the algorithms that take longer.
+const DETACHED_MIN_SLOW: usize = 1024;
 /// Values after which a dictionary is trained.
 const SAMPLES: usize = 1000;
 /// Bytes of samples, about. More make it no better, and take their time.
@@ -83,6 +86,8 @@ pub(crate) struct Keyed {
     evicted: AtomicU64,
     /// A dictionary is to be trained of the first values, and no thread does it yet.
     untrained: AtomicBool,
+    /// Other threads run while a value of more bytes is compressed or decompressed.
+    detached_min: usize,
 }
 
 #[pymethods]
@@ -102,7 +107,13 @@ impl Keyed {
         if let (Some(plain), Some(content)) = (&codec, dictionary) {
             codec = Some(Dictionary::new(content.to_vec()).codec(plain).map_err(of_values)?);
         }
+        let is_quick = |codec: &codec::Codec| {
+            matches!(codec.algorithm(), Algorithm::Lz4 | Algorithm::Lzo | Algorithm::LzoRle)
+        };
+        let detached_min =
+            if codec.as_ref().is_none_or(is_quick) { DETACHED_MIN } else { DETACHED_MIN_SLOW };
         let store = Keyed {
+            detached_min,
             home: home()?,
             untrained: AtomicBool::new(train && dictionary.is_none() && codec.is_some()),
             pools: Arc::new(Pools::new(Arc::clone(&frames.memory), codec).map_err(of_values)?),
@@ -154,7 +165,7 @@ impl Keyed {
     fn __setitem__(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
         self.at_home()?;
         let entry = loop {
-            match detached(py, value.len(), || self.pools.put(value)) {
+            match self.detached(py, value.len(), || self.pools.put(value)) {
                 Ok(entry) => break entry,
                 Err(ValuesError::Alloc(AllocError::OverLimit { .. })) => self.make_room(py)?,
                 Err(error) => return Err(of_values(error)),
@@ -277,7 +288,7 @@ impl Keyed {
         }
     }
 
-    /// A value of at most `DETACHED_MIN` bytes in one piece, without a copy between; `None` if it
+    /// A value of at most `detached_min` bytes in one piece, without a copy between; `None` if it
     /// is another one. A pool shows it while the thread's scratch is in use. So no Python may run
     /// then, and none runs when bytes are made.
     fn read_small<'py>(
@@ -287,8 +298,13 @@ impl Keyed {
     ) -> Result<Option<Bound<'py, PyBytes>>, ValuesError> {
         let mut made: Option<Bound<'py, PyBytes>> = None;
         let mut make = |piece: &[u8]| made = Some(PyBytes::new(py, piece));
-        let len = self.pools.show(entry, DETACHED_MIN, &mut make)?;
+        let len = self.pools.show(entry, self.detached_min, &mut make)?;
         Ok(made.filter(|value| value.as_bytes().len() == len))
+    }
+
+    /// Does something with a value of so many bytes; other threads run meanwhile, if that pays.
+    fn detached<T: Send>(&self, py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
+        if len > self.detached_min { py.detach(work) } else { work() }
     }
 
     /// Lets the oldest values go.
@@ -397,9 +413,4 @@ impl Drop for Keyed {
 
 fn home() -> PyResult<Home> {
     Home::new().map_err(|error| PyRuntimeError::new_err(error.to_string()))
-}
-
-/// Does something with a value of so many bytes; other threads run meanwhile, if that pays.
-fn detached<T: Send>(py: Python<'_>, len: usize, work: impl FnOnce() -> T + Send) -> T {
-    if len > DETACHED_MIN { py.detach(work) } else { work() }
 }

@@ -45,12 +45,18 @@ class Mapping(unittest.TestCase):
                 self.assertEqual((len(store), store.stats()["value_bytes"]), (0, 0))
 
     def test_values_of_every_length(self):
-        store = ramfold.Store()
         lengths = [*range(0, 40), 4093, 4094, 4095, 4096, 4097, 8191, 1 << 20]
-        for length in lengths:
-            store[b"%d" % length] = bytes(n % 251 for n in range(length))
-        for length in lengths:
-            self.assertEqual(store[b"%d" % length], bytes(n % 251 for n in range(length)))
+        chance = random.Random(1)
+        for codec in ["lz4:4", "zstd", None]:
+            store = ramfold.Store(codec)
+            values = {}
+            for length in lengths:
+                # One that becomes smaller, and one that does not.
+                values[b"%d" % length] = bytes(n % 251 for n in range(length))
+                values[b"%d by chance" % length] = chance.randbytes(length)
+            store.update(values)
+            for key, kept in values.items():
+                self.assertEqual(store[key], kept)
         with self.assertRaisesRegex(ValueError, "at most 1048576 bytes"):
             store[b"long"] = bytes((1 << 20) + 1)
         self.assertNotIn(b"long", store)
@@ -194,7 +200,7 @@ class Threads(unittest.TestCase):
                     if found is not None and not found.startswith(key + b":"):
                         wrong.append((key, found))
                     if step % 3 == 0:
-                        store[key] = key + b":" + value(step) * chance.randrange(1, 30)
+                        store[key] = key + b":" + value(step) * chance.randrange(1, 120)
                     elif step % 31 == 0:
                         store.pop(key, None)
 

@@ -26,6 +26,7 @@
 mod dictionary;
 mod error;
 mod form;
+mod scratch;
 mod store;
 
 pub use dictionary::Dictionary;

@@ -16,9 +16,9 @@
 
 use crate::error::ValuesError;
 use crate::form::{self, Head, Kind, NUMBER_BYTES, OBJECT_MAX, VALUE_MAX};
+use crate::scratch::{self, Scratch};
 use codec::{Codec, Streams};
 use host::{HeldRank, Rank, cpu};
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zsmalloc::{ChainSize, Memory, MemoryConfig, Pool, PoolConfig, RawHandle};
@@ -80,20 +80,6 @@ pub struct ValuePool {
     streams: Streams,
     count: AtomicU64,
     bytes: AtomicU64,
-}
-
-/// Where a thread has the object that it reads, its value, and the object that it makes. They are
-/// not made anew each time, because a small value would take less time than that.
-struct Scratch {
-    object: [u8; OBJECT_MAX],
-    page: [u8; OBJECT_MAX],
-    draft: Vec<u8>,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { object: [0; OBJECT_MAX], page: [0; OBJECT_MAX], draft: Vec::new() })
-    };
 }
 
 /// What [`ValuePool::stats`] says, in bytes unless the name says otherwise.
@@ -168,8 +154,7 @@ impl ValuePool {
 
     /// Stores a value as one object; `None` if it does not fit.
     fn put_whole(&self, value: &[u8]) -> Result<Option<RawHandle>, ValuesError> {
-        SCRATCH.with_borrow_mut(|Scratch { draft, .. }| {
-            draft.clear();
+        scratch::with_draft(|draft| {
             let raw = Head { kind: Kind::Raw, len: value.len() };
             let fits = value.len() <= OBJECT_MAX
                 && (self.compress(value, draft)? || raw.object(value, draft));
@@ -231,7 +216,7 @@ impl ValuePool {
         room: usize,
         give: &mut dyn FnMut(usize, &[u8]),
     ) -> Result<usize, ValuesError> {
-        SCRATCH.with_borrow_mut(|scratch| self.get_by(scratch, number, room, give))
+        scratch::with(|scratch| self.get_by(scratch, number, room, give))
     }
 
     fn get_by(

@@ -36,6 +36,9 @@ pub(crate) struct State {
     pub(crate) spans: Spans,
     /// What a forked child does not get (`MADV_DONTFORK`).
     pub(crate) left_out: Spans<()>,
+    /// This is a forked child, and still has what it did not get. It is lost by the first thread
+    /// that has the lock, because heap and store need a strand.
+    is_new: bool,
     pub(crate) book: Book,
     /// The end of what `brk` gave.
     pub(crate) brk: usize,
@@ -200,7 +203,11 @@ pub(crate) fn is_awaited() -> bool {
 fn under<R>(taken: Taken, work: impl FnOnce(&mut State) -> R) -> R {
     // SAFETY: this thread has the turn.
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
-    let done = work(state.unwrap_or_else(|| lost("nothing is known of its memory")));
+    let state = state.unwrap_or_else(|| lost("nothing is known of its memory"));
+    if state.is_new {
+        state.lose_left_out();
+    }
+    let done = work(state);
     if taken == Taken::Now {
         TURN.give();
     }
@@ -232,7 +239,7 @@ pub(crate) fn settle() {
     if let Some(state) = state {
         state.stacks.settle(thread());
         state.wide.settle(thread());
-        state.lose_left_out();
+        state.is_new = true;
         let folds = state.spans.all().filter(|(_, kind)| *kind == Kind::Folds);
         folds.for_each(|(range, _)| pins::settle(&range));
     }
@@ -341,6 +348,7 @@ impl State {
     /// In a child: the system did not give it this memory. Its places are reserved again, so that
     /// they may be used.
     fn lose_left_out(&mut self) {
+        self.is_new = false;
         let all: Vec<_> = self.left_out.all().map(|(range, ())| range).collect();
         for range in all {
             if self.give_up(&range).is_err() {

@@ -130,10 +130,9 @@ unsafe extern "C" {
 
 /// Whether musl may be asked to cancel the thread while it waits in the call that was trapped.
 pub(super) fn may_be_cancelled(instruction: usize) -> bool {
-    // relaxed: a thread that is cancelled meanwhile was not before.
-    is_musl()
-        && HANDLER.load(Ordering::Relaxed) != 0
-        && peek::<[u8; 7]>(instruction - CANCELLABLE.len()) == Some(CANCELLABLE)
+    // Also before there is a handler, because musl asks for it as it first cancels a thread, and
+    // that one may wait already.
+    is_musl() && peek::<[u8; 7]>(instruction - CANCELLABLE.len()) == Some(CANCELLABLE)
 }
 
 /// Makes a call from the passage. If the thread is cancelled before it has an effect, it is left by

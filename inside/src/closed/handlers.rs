@@ -392,8 +392,9 @@ impl Trap {
 /// Whether this is the first call that comes to us from a thread. With glibc that is the one about
 /// its list of mutexes, and with musl the one that gives it its mask.
 fn begins(number: c_long, stack: &libc::stack_t) -> bool {
-    let has_none = stacks::or_none(stack).ss_flags & libc::SS_DISABLE != 0;
-    number == libc::SYS_set_robust_list || number == libc::SYS_rt_sigprocmask && has_none
+    let has_none = || stacks::or_none(stack).ss_flags & libc::SS_DISABLE != 0;
+    number == libc::SYS_set_robust_list
+        || number == libc::SYS_rt_sigprocmask && is_musl() && has_none() && state::is_home()
 }
 
 extern "C" fn map_narrow(trap: &mut Trap) {

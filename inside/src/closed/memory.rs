@@ -271,8 +271,14 @@ fn leave_out(state: &mut State, range: &Range<usize>, advice: i32) -> isize {
     let pieces: Vec<_> = state.spans.pieces(range).map(|(piece, _)| piece).collect();
     let covered: usize = pieces.iter().map(Range::len).sum();
     for piece in pieces {
-        let given = ask(libc::SYS_madvise, [piece.start, piece.len(), advice as usize, 0, 0, 0]);
+        let give = |advice: i32| {
+            ask(libc::SYS_madvise, [piece.start, piece.len(), advice as usize, 0, 0, 0])
+        };
+        let given = give(advice);
         if given < 0 {
+            // A part of it may have got the advice. A child gets all that nothing is noted of.
+            let noted = state.left_out.is_all(&piece, ());
+            let _ = give(if noted { libc::MADV_DONTFORK } else { libc::MADV_DOFORK });
             return given;
         }
         match advice {

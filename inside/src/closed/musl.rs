@@ -105,11 +105,15 @@ pub(super) fn is_narrow(arguments: &[usize; 6], pointer: usize) -> bool {
     is_musl() && spawns(arguments) && arguments[1].wrapping_sub(pointer) < NEAR
 }
 
-/// Where a child begins on a stack of ours. It takes one word from its stack.
+/// Words that a child may take from its stack as it begins. The musl of today takes one.
+const TAKEN: usize = 9;
+const _: () = assert!(TAKEN % 2 == 1, "a stack that begins below a word still does");
+
+/// Where a child begins on a stack of ours.
 pub(super) fn begins_at(stack: &libc::stack_t, given: usize) -> Option<usize> {
-    let at = stack.ss_sp as usize + stack.ss_size - size_of::<usize>();
-    let word = peek::<usize>(given)?;
-    poke(at, word).then_some(at)
+    let at = stack.ss_sp as usize + stack.ss_size - TAKEN * size_of::<usize>();
+    let words = peek::<[usize; TAKEN]>(given)?;
+    poke(at, words).then_some(at)
 }
 
 /// Whether the code before a call says that the register of its number has it still.

@@ -124,7 +124,9 @@ pub(crate) fn own() -> Result<Vec<Record>, LabError> {
         paths.extend(list(&directory)?);
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    paths.iter().map(|path| Record::read(path)).collect()
+    let all: Result<Vec<Record>, _> = paths.iter().map(|path| Record::read(path)).collect();
+    // Those of python/bench are beside the lab's, and are of no study of its own.
+    Ok(all?.into_iter().filter(|record| record.study != "python").collect())
 }
 
 fn list(directory: &Path) -> Result<Vec<PathBuf>, LabError> {
