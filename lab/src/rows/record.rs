@@ -92,7 +92,10 @@ pub(crate) fn add(
 ) -> Result<PathBuf, LabError> {
     let study = document["study"].as_str().unwrap_or("study").to_owned();
     let command: Vec<String> = std::env::args().skip(1).collect();
-    document["command"] = Value::from(format!("lab {}", command.join(" ")));
+    // The one variable by which a user chooses what is measured.
+    let path = std::env::var("RAMFOLD_PATH").map(|path| format!("RAMFOLD_PATH={path} "));
+    let path = path.unwrap_or_default();
+    document["command"] = Value::from(format!("{path}lab {}", command.join(" ")));
     document["runs"] = runs.iter().cloned().map(Value::from).collect();
     let directory = root.join(machine.slug());
     fs::create_dir_all(&directory).map_err(LabError::io(directory.display()))?;
