@@ -10,13 +10,15 @@
  *     STATS\n                        STATS values bytes memory\n
  *     STOP\n                         OK\n, and the server ends
  *
- * Any other line is answered by ERROR words\n. The connection ends then if bytes of a value may
- * follow, because these would be taken for requests.
+ * Any other line is answered by ERROR words\n. A wrong SET, a long key and a long line end the
+ * connection then, because the bytes of a value would be taken for requests.
  *
  * The pool has the values, compressed. The table below has the keys, each with the 8 bytes that
  * name its value. One lock guards the table; the pool needs none. So a value is read without the
  * lock, and may be deleted meanwhile. The pool notices that, and the key is looked up again.
  */
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -264,8 +266,12 @@ int main(int count, char **words)
     for (;;) {
         pthread_t thread;
         intptr_t connection = accept(listener, NULL, NULL);
-        if (connection < 0)
+        if (connection < 0) {
+            /* There may be no descriptor until a client goes. */
+            if (errno != EINTR && errno != ECONNABORTED)
+                poll(NULL, 0, 10);
             continue;
+        }
         if (pthread_create(&thread, NULL, serve_client, (void *)connection) == 0)
             pthread_detach(thread);
         else

@@ -85,12 +85,15 @@ class Examples(unittest.TestCase):
         self.assertIn("another result than the plain way's: other", done.stderr)
 
     def test_memory_is_counted(self):
-        code = ("import beside\n"
+        # The peak stays for a hundred looks, so that a busy machine does not miss it.
+        code = ("import beside, time\n"
                 "def run(way):\n"
                 "    size = {'small': 32 << 20, 'large': 64 << 20}[way]\n"
                 "    kept = bytes(size)\n"
                 "    peak = b'7' * size\n"
-                "    return 7, bytearray(kept)\n"
+                "    kept = bytearray(kept)\n"
+                "    time.sleep(0.2)\n"
+                "    return 7, kept\n"
                 "beside.main(run, 'small', 'large')\n")
         path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "grows.py")
         path.write_text(code)
