@@ -11,6 +11,8 @@
 //! - C2: a group with such a page has the bit of `pins`.
 //! - C3: our heap and the store are used by threads that have the turn, so that a child finds them
 //!   whole. Before the first fork the pager begins with the turn too.
+//! - C4: `left_out` is what the system does not give to a forked child. A child loses the words,
+//!   slots and spans of it before anything else is done under the lock.
 //!
 //! Lock: the turn. The store's locks are taken under it.
 

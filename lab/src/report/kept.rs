@@ -6,6 +6,7 @@
 //!   clean tree counts as the newer one, and then the name decides.
 //! - The fields that have no spread beside them say what was measured.
 
+use super::plots::Plot;
 use crate::ground::LabError;
 use crate::rows::Row;
 use serde_json::Value;
@@ -65,6 +66,18 @@ impl Record {
             rows: rows(&json["rows"])?,
             runs: rows(&json["runs"]).unwrap_or_default(),
         })
+    }
+
+    /// What its rows are drawn as: the study, and the way if one was asked for. Programs without
+    /// userfaultfd are other cases than those with it, and no field of a row says so.
+    pub(crate) fn charted(&self) -> &str {
+        let is_closed = self.command.starts_with("RAMFOLD_PATH=closed ");
+        if is_closed && self.study == "run" { "run, closed" } else { &self.study }
+    }
+
+    /// Whether a chart is of its rows.
+    pub(crate) fn is_of(&self, plot: &Plot) -> bool {
+        self.charted() == plot.study
     }
 
     /// The processor alone: kernels change between two records of one machine.

@@ -77,7 +77,7 @@ fn sections(records: &[Record], published: &Published) -> Vec<Section> {
     let mut sections = Vec::new();
     for plot in PLOTS {
         let mut machines: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-        for record in records.iter().filter(|record| record.study == plot.study) {
+        for record in records.iter().filter(|record| record.is_of(plot)) {
             machines.entry(record.processor()).or_default().push(record);
         }
         let of_machines = machines.into_iter().enumerate();
@@ -174,10 +174,8 @@ mod tests {
 
     /// Whether a record has the share of the peak that a curve is about, if it is about one.
     fn is_recorded(records: &[Record], plot: &Plot, pick: &plots::Pick) -> bool {
-        let mut rows = records
-            .iter()
-            .filter(|record| record.study == plot.study)
-            .flat_map(|record| &record.rows);
+        let mut rows =
+            records.iter().filter(|record| record.is_of(plot)).flat_map(|record| &record.rows);
         let share = pick.wants.iter().find(|(field, _)| *field == "limit_percent");
         share.is_none_or(|&(field, share)| {
             rows.any(|row| row.get(field).as_u64() == share.parse().ok())
@@ -192,7 +190,7 @@ mod tests {
         let published = Published::read().unwrap();
         let sections = sections(&records, &published);
         // A study that was never recorded has no chart yet.
-        let recorded = |plot: &&Plot| records.iter().any(|record| record.study == plot.study);
+        let recorded = |plot: &&Plot| records.iter().any(|record| record.is_of(plot));
         for plot in PLOTS.iter().filter(recorded) {
             let mine = sections.iter().filter(|section| section.title == plot.title);
             let drawn: Vec<&str> =
@@ -205,6 +203,18 @@ mod tests {
                 assert!(!curve.points.is_empty(), "{}: {} is empty", plot.id, shown.name);
             }
         }
+    }
+
+    /// Rows of programs say nothing of the way. Those of one must not take the place of others.
+    #[test]
+    fn programs_are_drawn_apart_by_their_way() {
+        let records = kept::own().unwrap();
+        let closed = |record: &&Record| record.command.starts_with("RAMFOLD_PATH=closed");
+        let (closed, others): (Vec<&Record>, Vec<&Record>) =
+            records.iter().filter(|record| record.study == "run").partition(closed);
+        assert!(!closed.is_empty() && !others.is_empty());
+        assert!(closed.iter().all(|record| record.charted() == "run, closed"));
+        assert!(others.iter().all(|record| record.charted() == "run"));
     }
 
     /// The chart in the README is drawn from the records that it names, and from nothing else.
