@@ -9,7 +9,8 @@
 //! come in any order; a cookie says which request one is of.
 //!
 //! Invariant: a request is sent after the reply of the one that had its cookie, so a server has at
-//! most `depth` of them.
+//! most `depth` of them; and after the reply of the last write to its slot, because a server may
+//! keep one request back while it answers any number of others.
 
 use super::workload::Workload;
 use crate::pages::PAGE_SIZE;
@@ -69,29 +70,21 @@ impl Client {
         depth: usize,
         time: Duration,
     ) -> io::Result<Written> {
-        let (mut written, mut latencies) = (0, Vec::new());
+        let mut latencies = Vec::new();
+        let mut under_way = UnderWay::new(depth.min(workload.slots()));
         let start = Instant::now();
-        let mut sent = vec![start; depth.min(workload.slots())];
-        for (cookie, sent) in sent.iter_mut().enumerate() {
-            *sent = Instant::now();
-            self.request(cookie, workload.write(written))?;
-            written += 1;
-        }
-        let mut under_way = sent.len();
-        while under_way > 0 {
-            let cookie = self.reply()?;
-            let sent = sent.get_mut(cookie).ok_or_else(|| strange("cookie"))?;
-            let now = Instant::now();
-            latencies.push(u32::try_from((now - *sent).as_nanos()).unwrap_or(u32::MAX));
-            if now - start >= time {
-                under_way -= 1;
-                continue;
+        loop {
+            while start.elapsed() < time || under_way.first_requests() {
+                let Some((cookie, number)) = under_way.next(workload.slots()) else { break };
+                self.request(cookie, workload.write(number))?;
             }
-            *sent = now;
-            self.request(cookie, workload.write(written))?;
-            written += 1;
+            if under_way.is_empty() {
+                break;
+            }
+            let sent = under_way.end(self.reply()?).ok_or_else(|| strange("cookie"))?;
+            latencies.push(u32::try_from(sent.elapsed().as_nanos()).unwrap_or(u32::MAX));
         }
-        Ok(Written { writes: written, elapsed: start.elapsed(), latencies })
+        Ok(Written { writes: under_way.sent, elapsed: start.elapsed(), latencies })
     }
 
     fn request(&mut self, cookie: usize, (slot, page): (usize, &[u8])) -> io::Result<()> {
@@ -125,6 +118,48 @@ impl Client {
     }
 }
 
+/// The requests of a workload that have no reply yet.
+struct UnderWay {
+    /// For each cookie in use, the number of its write and when it was sent.
+    cookies: Vec<Option<(usize, Instant)>>,
+    /// Writes sent so far, which is the number of the next one.
+    sent: usize,
+}
+
+impl UnderWay {
+    fn new(depth: usize) -> UnderWay {
+        UnderWay { cookies: vec![None; depth], sent: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cookies.iter().all(Option::is_none)
+    }
+
+    /// Whether some cookie was never used.
+    fn first_requests(&self) -> bool {
+        self.sent < self.cookies.len()
+    }
+
+    /// A free cookie and the number of the next write; `None` while all are in use, or while the
+    /// write of one pass earlier, which is to the same slot, has no reply.
+    fn next(&mut self, slots: usize) -> Option<(usize, usize)> {
+        let oldest = self.cookies.iter().flatten().map(|&(number, _)| number).min();
+        if oldest.is_some_and(|oldest| self.sent >= oldest + slots) {
+            return None;
+        }
+        let cookie = self.cookies.iter().position(Option::is_none)?;
+        let number = self.sent;
+        self.cookies[cookie] = Some((number, Instant::now()));
+        self.sent += 1;
+        Some((cookie, number))
+    }
+
+    /// When the request of a cookie was sent, which is answered now; `None` if there is none.
+    fn end(&mut self, cookie: usize) -> Option<Instant> {
+        Some(self.cookies.get_mut(cookie)?.take()?.1)
+    }
+}
+
 /// Whether a server's flags have ours.
 fn offers_ours(offered: u16) -> bool {
     FIXED_NEWSTYLE_AND_NO_ZEROES.iter().all(|flag| offered / flag % 2 == 1)
@@ -141,6 +176,24 @@ mod tests {
     use ::serve::{Server, ServerConfig};
     use disk::{Disk, RamDisk};
     use std::sync::Arc;
+
+    /// A server that answers all but one request for ever gets no second write to a slot.
+    #[test]
+    fn a_write_waits_for_the_one_before_it_to_its_slot() {
+        const SLOTS: usize = 5;
+        let mut under_way = UnderWay::new(3);
+        let (kept_back, number) = under_way.next(SLOTS).unwrap();
+        assert_eq!(number, 0);
+        for expected in 1..SLOTS {
+            let (cookie, number) = under_way.next(SLOTS).unwrap();
+            assert_eq!(number, expected);
+            under_way.end(cookie).unwrap();
+        }
+        assert_eq!(under_way.next(SLOTS), None, "write 5 is to the slot of write 0");
+        assert!(under_way.end(kept_back).is_some());
+        assert_eq!(under_way.end(kept_back), None, "it was answered");
+        assert_eq!(under_way.next(SLOTS).unwrap().1, SLOTS);
+    }
 
     /// Against our own server: what it holds in the end is what the workload says.
     #[test]

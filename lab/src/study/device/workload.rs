@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: what a disk holds after so many writes follows from their number alone, if no two
-//! writes to one slot are under way at once: there are as many others between them as slots.
+//! writes to one slot are under way at once. The client sees to that.
 
 use crate::ground::Rng;
 use crate::pages::PAGE_SIZE;
