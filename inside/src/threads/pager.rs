@@ -271,14 +271,26 @@ impl Pager {
     fn begin(&mut self, quota: u64) -> Result<(), i32> {
         let mut built = None;
         gate::arm(|| built.insert(self.build(quota)).is_ok());
-        built.unwrap_or_else(|| {
-            // A fork is under way.
-            std::thread::sleep(Duration::from_millis(1));
-            Ok(())
-        })
+        match built {
+            // A fork is under way, or the server of this process's parent has not closed the
+            // descriptor yet by which it gave this child its memory.
+            None | Some(Err(libc::EBUSY)) => {
+                std::thread::sleep(Duration::from_millis(1));
+                Ok(())
+            }
+            Some(result) => result,
+        }
     }
 
+    /// `EBUSY` if it may be tried again.
     fn build(&mut self, quota: u64) -> Result<(), i32> {
+        let gate = gate::closed().ok_or(libc::ENOMEM)?;
+        let registered = self.uffd.as_ref().map(|uffd| uffd.register(&gate));
+        registered.ok_or(libc::EIO)?.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => libc::EBUSY,
+            _ => libc::ENOMEM,
+        })?;
+        // If something fails from here on, the descriptor is closed, and with that the gate is free.
         let (Some(uffd), Some(resident)) = (self.uffd.take(), self.resident.take()) else {
             return Err(libc::EIO);
         };
@@ -290,8 +302,6 @@ impl Pager {
         let store = Store::new(codec, 2 * limit).map_err(|_| libc::ENOMEM)?;
         let trays = (quota / TRAYS_PART / GROUP as u64).clamp(TRAYS_MIN, TRAYS_MAX) as u32;
         let trays = Trays::new(trays, &uffd).map_err(|_| libc::ENOMEM)?;
-        let gate = gate::closed().ok_or(libc::ENOMEM)?;
-        uffd.register(&gate).map_err(|_| libc::ENOMEM)?;
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
         // Release pairs with the Acquire in `engine`, so that the engine is seen whole.
         ENGINE.store(Box::leak(engine), Ordering::Release);

@@ -16,6 +16,8 @@ pub(crate) struct Process {
     pub(super) parent: u32,
     pub(crate) name: String,
     pub(super) is_zombie: bool,
+    /// It wants a processor, and has had one for less than 20 ms so far.
+    pub(super) is_waiting: bool,
     /// When it was started, in the system's ticks. With its number this is one process for ever.
     pub(super) started: u64,
 }
@@ -34,15 +36,20 @@ pub(super) fn of(pid: u32) -> Option<Process> {
 
 /// The name is in parentheses, and may have some itself.
 fn stat(pid: u32, text: &str) -> Option<Process> {
-    /// Of the fields after the name.
+    /// Of the fields after the name. Times are in hundredths of a second.
+    const USER: usize = 11;
+    const SYSTEM: usize = 12;
     const STARTED: usize = 19;
     let (start, end) = (text.find('(')?, text.rfind(')')?);
     let fields: Vec<&str> = text.get(end + 1..)?.split_ascii_whitespace().collect();
+    let time = |field: usize| fields.get(field)?.parse::<u64>().ok();
+    let (state, used) = (*fields.first()?, time(USER)? + time(SYSTEM)?);
     Some(Process {
         pid,
         parent: fields.get(1)?.parse().ok()?,
         name: text.get(start + 1..end)?.to_owned(),
-        is_zombie: matches!(*fields.first()?, "Z" | "X"),
+        is_zombie: matches!(state, "Z" | "X"),
+        is_waiting: state == "R" && used < 2,
         started: fields.get(STARTED)?.parse().ok()?,
     })
 }
@@ -92,6 +99,11 @@ mod tests {
         let process = stat(7, text).expect("a process");
         assert_eq!((process.name.as_str(), process.parent), ("a) (b", 3));
         assert_eq!((process.is_zombie, process.started), (true, 123_456));
+        let busy = |state, used| {
+            let text = format!("7 (a) {state} 3 7 7 0 -1 0 1 2 3 4 {used} 1 0 0 20 0 1 0 9 0 0");
+            stat(7, &text).expect("a process").is_waiting
+        };
+        assert!(busy("R", 0) && !busy("R", 1) && !busy("S", 0));
         assert!(stat(7, "7 (a").is_none() && stat(7, "7 (a) Z 3").is_none());
     }
 
@@ -102,6 +114,7 @@ mod tests {
             parent,
             name: String::new(),
             is_zombie: false,
+            is_waiting: false,
             started: 0,
         };
         let all = [process(5, 1), process(6, 5), process(7, 6), process(8, 1), process(9, 8)];

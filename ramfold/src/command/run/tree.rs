@@ -85,7 +85,8 @@ impl Tree {
     fn without(&mut self, board: &Board, process: &Process) -> u64 {
         let pid = process.pid;
         let since = *self.seen.entry(pid).or_insert_with(Instant::now);
-        if since.elapsed() <= PATIENCE {
+        // On a busy machine a new process may wait that long for a processor.
+        if since.elapsed() <= PATIENCE || process.is_waiting || process::has_pager(pid) {
             return 0;
         }
         if !self.named.contains(&process.name) {
