@@ -10,7 +10,7 @@
 //!           \              |             /
 //!            '---------  Disk  ---------'
 //!                 /    |     |      \
-//!            zram  RamDisk  FileDisk  FaultyDisk<D>  ReadOnly<D>
+//!            zram  RamDisk  FileDisk  NbdDisk  FaultyDisk<D>  ReadOnly<D>
 //! ```
 //!
 //! | item | what it is for |
@@ -20,6 +20,7 @@
 //! | [`RamDisk`] | a reference: one lock and at most one buffer per page, nothing clever |
 //! | [`FaultyDisk`] | fails on a countdown, for tests of the code above |
 //! | [`FileDisk`] | a file or a block device |
+//! | [`NbdDisk`] | a disk of an NBD server, perhaps on another machine |
 //! | [`Flights`] | writes that are under way at the same time, and what became of them |
 //! | [`loops_over`] | loop devices over a file |
 //! | [`ReadOnly`] | refuses to change what it wraps |
@@ -32,6 +33,7 @@
 pub mod conformance;
 mod contract;
 mod disks;
+mod remote;
 
 pub use contract::{
     Allocation, Disk, DiskError, Extent, ExtentKind, FileDisk, check_range, loops_over,
@@ -39,3 +41,4 @@ pub use contract::{
 pub use disks::{
     Fault, FaultPlan, FaultSpan, FaultyDisk, Flights, Landed, RamDisk, ReadOnly, Seal, Verbs,
 };
+pub use remote::{NbdDisk, NbdReport};

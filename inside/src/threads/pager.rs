@@ -290,7 +290,7 @@ impl Pager {
             Some(libc::EBUSY) => libc::EBUSY,
             _ => libc::ENOMEM,
         })?;
-        // If something fails from here on, the descriptor is closed, and with that the gate is free.
+        // If something fails from here on, the descriptor is closed, and the gate is free again.
         let (Some(uffd), Some(resident)) = (self.uffd.take(), self.resident.take()) else {
             return Err(libc::EIO);
         };

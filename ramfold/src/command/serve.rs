@@ -28,10 +28,11 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use codec::Codec;
+use disk::NbdDisk;
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
@@ -239,8 +240,7 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
     let id = devices.add_named(&args.name).map_err(refusal)?;
     let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
     if let Some(path) = &args.backing {
-        warn_of_content(path, log);
-        let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
+        let path = backing_path(path, log)?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
         set.map_err(|error| {
             // The message names the option that was typed, and not the attribute.
@@ -256,6 +256,15 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
         device.store(Attribute::Disksize, size.to_string().as_bytes()).map_err(refusal)?;
     }
     Ok(device)
+}
+
+/// What is written to `backing_dev`: the address of a server as it was typed, or a whole path.
+fn backing_path(typed: &Path, log: &Log) -> Result<PathBuf, Failure> {
+    if typed.to_str().is_some_and(NbdDisk::is_address) {
+        return Ok(typed.to_owned());
+    }
+    warn_of_content(typed, log);
+    std::path::absolute(typed).map_err(|error| Failure::about("--backing", error))
 }
 
 /// Warns if a backing file has content, because it will be overwritten.

@@ -95,9 +95,9 @@ pub(crate) struct Serve {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Write pages back to this file or block device when ramfold set asks for it; its present
-    /// content is lost
-    #[arg(long, value_name = "PATH")]
+    /// Write pages back to this file, block device or NBD export (nbd://HOST/NAME,
+    /// nbd+unix:///NAME?socket=PATH) when ramfold set asks for it; its present content is lost
+    #[arg(long, value_name = "PATH|URI")]
     pub(crate) backing: Option<PathBuf>,
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]

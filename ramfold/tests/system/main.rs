@@ -9,6 +9,7 @@
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
 //!   backing     a backing file that turns bad
+//!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
 //!   designs     lock designs and ways to free that studies compare
 //!   figures     what stat, set, check and estimate print
@@ -33,6 +34,7 @@ mod backing;
 mod clients;
 mod closed;
 mod designs;
+mod far;
 mod figures;
 mod filesystem;
 mod frames;

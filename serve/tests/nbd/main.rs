@@ -17,6 +17,8 @@ mod listen;
 #[cfg(test)]
 mod notify;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod stop;
 #[cfg(test)]
 mod transmission;

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use disk::NbdReport;
 use host::Rank;
 use host::unmodelled::{RankedMutex, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 use zsmalloc::Memory;
@@ -98,6 +99,11 @@ impl Device {
     /// Bytes of the disk; 0 before it has a size.
     pub fn size_bytes(&self) -> u64 {
         self.state().disk.as_ref().map_or(0, |disk| disk.config().disksize)
+    }
+
+    /// What became of the requests to its backing device, if that is of an NBD server.
+    pub fn remote_backing(&self) -> Option<NbdReport> {
+        Some(self.state().settings.backing.as_ref()?.remote.as_ref()?.report())
     }
 
     /// The part that all devices share.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use codec::{Algorithm, Codec};
-use disk::Disk;
+use disk::{Disk, NbdDisk};
 
 use super::shared::DeviceDefaults;
 use crate::attributes::AttributeError;
@@ -37,6 +37,8 @@ pub(crate) struct Backing {
     /// The path as it was written.
     pub(crate) path: PathBuf,
     pub(crate) disk: Arc<dyn Disk>,
+    /// The same, if it is that of an NBD server.
+    pub(crate) remote: Option<NbdDisk>,
 }
 
 /// The settings of a device.

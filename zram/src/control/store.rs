@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use disk::{Disk, FileDisk};
+use disk::{Disk, FileDisk, NbdDisk};
 use host::PAGE_SIZE;
 
 use super::device::Device;
@@ -176,9 +176,10 @@ fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {
     device.check_uninitialised()?;
     judged?;
     check_other(device, path)?;
-    let disk = Arc::new(open_backing(path)?);
+    let (disk, remote) = open_backing(path)?;
+    let backing = Backing { path: path.into(), disk, remote };
     // This is dropped outside of the lock, because closing a device may wait for it.
-    let _before = device.state_mut().settings.backing.replace(Backing { path: path.into(), disk });
+    let _before = device.state_mut().settings.backing.replace(backing);
     Ok(())
 }
 
@@ -193,7 +194,23 @@ fn check_other(device: &Device, path: &Path) -> Result<(), AttributeError> {
     }
 }
 
-fn open_backing(path: &Path) -> Result<FileDisk, AttributeError> {
+/// The disk at a path, or that of an NBD server.
+fn open_backing(path: &Path) -> Result<(Arc<dyn Disk>, Option<NbdDisk>), AttributeError> {
+    let address = path.to_str().filter(|text| NbdDisk::is_address(text));
+    let Some(address) = address else { return Ok((Arc::new(open_file(path)?), None)) };
+    let failed = |error: std::io::Error| AttributeError::from_io(&address, &error);
+    let disk = NbdDisk::open(address).map_err(failed)?;
+    let refused = |why: &str| AttributeError::invalid(format!("{address} {why}"));
+    if disk.read_only() {
+        return Err(refused("cannot be written to"));
+    }
+    if disk.size_bytes() < PAGE_SIZE as u64 {
+        return Err(refused("is smaller than a page"));
+    }
+    Ok((Arc::new(disk.clone()), Some(disk)))
+}
+
+fn open_file(path: &Path) -> Result<FileDisk, AttributeError> {
     let shown = path.display();
     let failed = |error: std::io::Error| AttributeError::from_io(&shown, &error);
     let kind = std::fs::metadata(path).map_err(failed)?.file_type();

@@ -8,9 +8,11 @@
 //! fio makes up what it writes, and every store of compressed pages works on just that. Replies may
 //! come in any order; a cookie says which request one is of.
 //!
-//! Invariant: a request is sent after the reply of the one that had its cookie, so a server has at
-//! most `depth` of them; and after the reply of the last write to its slot, because a server may
-//! keep one request back while it answers any number of others.
+//! Invariants
+//! - a request is sent after the reply of the one that had its cookie, so a server has at most
+//!   `depth` of them.
+//! - it is sent after the reply of the last write to its slot. A server may keep one request back
+//!   while it answers any number of others.
 
 use super::workload::Workload;
 use crate::pages::PAGE_SIZE;

@@ -65,6 +65,7 @@ pub(crate) fn device(device: &Device, stat: &ZramStat) -> Value {
         let text = text(attribute);
         answer[attribute.name()] = text.parse::<u64>().map_or_else(|_| text.into(), Value::from);
     }
+    answer["remote_backing"] = remote_backing(device);
     answer["memory_target"] = memory_target(device);
     answer["holders"] = device.holders().into();
     answer
@@ -79,6 +80,19 @@ fn troubles(stat: &TroubleStat) -> Value {
         "backing_full": stat.backing_full,
         "backing_no_space": stat.backing_no_space,
         "backing_failed": stat.backing_failed,
+    })
+}
+
+/// The connection to a backing device of an NBD server. Null if it is no such device.
+fn remote_backing(device: &Device) -> Value {
+    device.remote_backing().map_or(Value::Null, |report| {
+        json!({
+            "connected": report.connected,
+            "reconnects": report.reconnects,
+            "repeated_requests": report.repeated,
+            "late_requests": report.late,
+            "refused_requests": report.refused,
+        })
     })
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use disk::NbdDisk;
 use serve::{Peer, Purpose, Refused, Stall};
 
 use crate::line::size::{count, human};
@@ -149,6 +150,9 @@ impl Notice {
                 "discard what is not needed, or start with a larger one".to_owned()
             }
             Notice::BackingNoSpace { .. } => "make space there".to_owned(),
+            Notice::BackingFailed { path, .. } if NbdDisk::is_address(path) => {
+                "see that its server runs and can be reached".to_owned()
+            }
             Notice::BackingFailed { .. } => {
                 "look at the system's log (dmesg), and copy what is needed elsewhere".to_owned()
             }
@@ -255,6 +259,10 @@ mod tests {
                 Notice::BackingNoSpace { place: place.clone(), path: path() },
                 "the file system of /swap/file has no space left for pages that are written back; \
                  they stay in memory; make space there",
+            ),
+            (
+                Notice::BackingFailed { place: place.clone(), path: "nbd://far/x".into() },
+                "the backing device nbd://far/x fails; see that its server runs and can be reached",
             ),
             (
                 Notice::BackingFailed { place, path: path() },

@@ -129,6 +129,20 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
             format_args!("backing device   {pending} in use for no page: being freed or written"),
         );
     }
+    remote_backing(text, &figures.0["remote_backing"]);
+}
+
+/// The connection to a backing device of an NBD server, if it has one.
+fn remote_backing(text: &mut String, report: &Value) {
+    let Some(connected) = report["connected"].as_bool() else { return };
+    let number = |name: &str| report[name].as_u64().unwrap_or(0);
+    let state = if connected { "connected" } else { "not connected" };
+    let mut told = format!("{state}, {}", count(number("reconnects"), "reconnection"));
+    let failed = number("late_requests") + number("refused_requests");
+    if failed > 0 {
+        told = format!("{told}, {} failed", count(failed, "request"));
+    }
+    put(text, format_args!("backing server   {told}"));
 }
 
 fn unit(pages: u64) -> String {
@@ -281,6 +295,21 @@ mod tests {
         let pages = pages(&text);
         assert_eq!(pages, [100, 45, 5, 10, 40], "{text}");
         assert_eq!(pages[0], pages[1..].iter().sum::<u64>(), "{text}");
+    }
+
+    #[test]
+    fn a_backing_server_shows_its_connection() {
+        let mut stat = example();
+        assert!(!render(&stat).contains("backing server"));
+        stat["remote_backing"] = json!({"connected": true, "reconnects": 1});
+        let text = render(&stat);
+        assert!(text.contains("backing server   connected, 1 reconnection\n"), "{text}");
+        let report = json!({"connected": false, "reconnects": 0, "late_requests": 2,
+            "refused_requests": 3});
+        stat["remote_backing"] = report;
+        let text = render(&stat);
+        let told = "backing server   not connected, 0 reconnections, 5 requests failed\n";
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

@@ -1,0 +1,405 @@
+//! A disk on another machine, or of another process: the client of an NBD server.
+//!
+//! ```text
+//!   Disk::read, write, ..  -->  a connection, made when there is none  -->  server
+//!                          <--  repeated if the connection is lost     <--
+//! ```
+//!
+//! The protocol is that of the NBD project's `doc/proto.md`, with simple replies.
+//!
+//! Invariants
+//! - R1 a request that returns `Ok` was done by the server, on an export that is as it was at first.
+//! - R2 a request ends within its time. It is sent again each time the connection is lost, which
+//!   changes nothing: it writes the same bytes to the same place.
+//! - R3 a page that the server does not give is an error. It is counted, and no byte is made up.
+//!
+//! A server that was started anew may have lost what it held, and nothing in the protocol says so.
+//! The caller notices by checksums, as zram and zswap do ([`Seal`](crate::Seal)).
+//!
+//! Lock: `link`, held for moments. No connection is made or waited for under it.
+
+mod address;
+mod connection;
+mod handshake;
+mod stream;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use host::unmodelled::RankedMutex;
+use host::{Event, Rank};
+
+use crate::contract::{Allocation, Disk, DiskError, check_range};
+use address::Address;
+use connection::{Command, Connection, Failed, Request};
+use handshake::Export;
+
+/// How long a request may take, with all that is tried: 30 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before the connection is tried again, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Bytes of zeros that one request asks for at most, a multiple of any block: 1 GiB.
+const ZEROES_MAX: u64 = 1 << 30;
+
+const FLAG_READ_ONLY: u16 = 1 << 1;
+const FLAG_FLUSH: u16 = 1 << 2;
+const FLAG_WRITE_ZEROES: u16 = 1 << 6;
+/// Of a request to write zeros: the space stays taken.
+const NO_HOLE: u16 = 1 << 1;
+
+const _: () = assert!(
+    FLAG_READ_ONLY & FLAG_FLUSH == 0 && (FLAG_READ_ONLY | FLAG_FLUSH) & FLAG_WRITE_ZEROES == 0,
+    "each flag is a bit of its own"
+);
+
+const EPERM: u32 = 1;
+const ENOMEM: u32 = 12;
+const ENOSPC: u32 = 28;
+
+/// An export of an NBD server. Clones are the same disk.
+///
+/// ```no_run
+/// use ramfold_disk::{Disk, NbdDisk};
+/// let disk = NbdDisk::open("nbd+unix:///zram0?socket=/run/far.sock")?;
+/// disk.write(0, &[7; 4096])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct NbdDisk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    address: Address,
+    patience: Duration,
+    /// As the server told it first.
+    export: Export,
+    link: RankedMutex<Link>,
+    /// A connection was made, or could not be.
+    tried: Event,
+    reconnects: AtomicU64,
+    repeated: AtomicU64,
+    late: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The connection, or what is done about it.
+enum Link {
+    Up(Arc<Connection>),
+    /// One thread is making one.
+    Making,
+    Down {
+        /// It is not tried before this.
+        next: Instant,
+        pause: Duration,
+        why: String,
+    },
+}
+
+/// What became of the requests of an [`NbdDisk`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NbdReport {
+    /// Whether there is a connection now.
+    pub connected: bool,
+    /// Connections that were made after the first one.
+    pub reconnects: u64,
+    /// Requests that were sent again because a connection was lost.
+    pub repeated: u64,
+    /// Requests that failed because their time was up.
+    pub late: u64,
+    /// Requests that the server answered with an error.
+    pub refused: u64,
+}
+
+impl NbdDisk {
+    /// Whether a text means to be the address of an export, and not the path of a file: it begins
+    /// with `nbd:` or `nbd+unix:`.
+    pub fn is_address(text: &str) -> bool {
+        address::is_address(text)
+    }
+
+    /// Connects to an export: `nbd://HOST[:PORT]/NAME` or `nbd+unix:///NAME?socket=PATH`. A request
+    /// may take 30 s, or as many seconds as the address says: `?timeout=5` or `&timeout=5`. In that
+    /// time a lost connection is made again, and the request is repeated.
+    ///
+    /// # Errors
+    ///
+    /// - `InvalidInput` if the address is not of this form
+    /// - `InvalidData` if the server does not have the export, or does not speak NBD
+    /// - the errors of connecting
+    pub fn open(address: &str) -> io::Result<NbdDisk> {
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let address = Address::parse(address).map_err(invalid)?;
+        let patience = address.patience.unwrap_or(PATIENCE);
+        let connection = Connection::open(&address, patience)?;
+        let export = connection.export;
+        let shared = Shared {
+            address,
+            patience,
+            export,
+            link: RankedMutex::new(Rank::Leaf, Link::Up(connection)),
+            tried: Event::new(),
+            reconnects: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        };
+        Ok(NbdDisk { shared: Arc::new(shared) })
+    }
+
+    /// What became of the requests so far.
+    pub fn report(&self) -> NbdReport {
+        let shared = &self.shared;
+        let connected =
+            matches!(&*shared.link.lock(), Link::Up(connection) if !connection.is_lost());
+        // relaxed: figures that stand alone.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        NbdReport {
+            connected,
+            reconnects: load(&shared.reconnects),
+            repeated: load(&shared.repeated),
+            late: load(&shared.late),
+            refused: load(&shared.refused),
+        }
+    }
+
+    fn check_change(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if self.read_only() {
+            return Err(DiskError::ReadOnly);
+        }
+        check_range(self.size_bytes(), offset, len)
+    }
+
+    /// The longest read or write, a multiple of the server's blocks.
+    fn piece(&self) -> usize {
+        let export = &self.shared.export;
+        (export.payload_max / export.block_min * export.block_min) as usize
+    }
+
+    fn check_blocks(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let block = u64::from(self.shared.export.block_min);
+        if offset.is_multiple_of(block) && len.is_multiple_of(block) {
+            return Ok(());
+        }
+        let why = format!("the NBD server takes whole blocks of {block} bytes only");
+        Err(DiskError::Backing(io::Error::new(io::ErrorKind::InvalidInput, why)))
+    }
+}
+
+impl Disk for NbdDisk {
+    fn size_bytes(&self) -> u64 {
+        self.shared.export.size
+    }
+
+    fn block_size(&self) -> u32 {
+        self.shared.export.block
+    }
+
+    fn read_only(&self) -> bool {
+        self.shared.export.flags & FLAG_READ_ONLY != 0
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        check_range(self.size_bytes(), offset, buf.len() as u64)?;
+        self.check_blocks(offset, buf.len() as u64)?;
+        let mut at = offset;
+        for piece in buf.chunks_mut(self.piece()) {
+            let request = request(Command::Read, at, piece.len() as u64);
+            piece.copy_from_slice(&self.shared.perform(request)?);
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_change(offset, data.len() as u64)?;
+        self.check_blocks(offset, data.len() as u64)?;
+        let mut at = offset;
+        for piece in data.chunks(self.piece()) {
+            let request = request(Command::Write, at, piece.len() as u64);
+            self.shared.perform(Request { data: piece, ..request })?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.check_change(offset, len)?;
+        self.check_blocks(offset, len)?;
+        if self.shared.export.flags & FLAG_WRITE_ZEROES == 0 {
+            return self.write_zeros(offset, len);
+        }
+        let flags = if keep == Allocation::MayUnmap { 0 } else { NO_HOLE };
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let piece = (end - at).min(ZEROES_MAX);
+            let request = request(Command::WriteZeroes, at, piece);
+            self.shared.perform(Request { flags, ..request })?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        check_range(self.size_bytes(), offset, len).is_ok()
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        if self.shared.export.flags & FLAG_FLUSH == 0 {
+            return Ok(());
+        }
+        self.shared.perform(request(Command::Flush, 0, 0)).map(drop)
+    }
+}
+
+impl NbdDisk {
+    /// For a server that has no request for it.
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let piece = self.piece().min(1 << 20);
+        let zeros = vec![0; piece];
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let len = (end - at).min(piece as u64) as usize;
+            self.write(at, &zeros[..len])?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+}
+
+/// A request without flags and data. It is at most 1 GiB long.
+fn request(command: Command, offset: u64, len: u64) -> Request<'static> {
+    Request { command, flags: 0, offset, len: len as u32, data: &[] }
+}
+
+impl Shared {
+    /// Has a request done, on as many connections as it takes.
+    fn perform(&self, request: Request<'_>) -> Result<Vec<u8>, DiskError> {
+        let until = Instant::now() + self.patience;
+        let mut pause = PAUSE_MIN;
+        loop {
+            match self.connection(until)?.call(request, until) {
+                Ok(data) => return Ok(data),
+                Err(Failed::Refused(number)) => {
+                    // relaxed: a figure.
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    return Err(refusal(number));
+                }
+                Err(Failed::Late) => return Err(self.too_late("it did not answer")),
+                Err(Failed::Lost(error)) => {
+                    // relaxed: a figure.
+                    self.repeated.fetch_add(1, Ordering::Relaxed);
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(self.too_late(&error.to_string()));
+                    }
+                    // A server that closes the connection at this request gets some rest.
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn too_late(&self, why: &str) -> DiskError {
+        // relaxed: a figure.
+        self.late.fetch_add(1, Ordering::Relaxed);
+        let why = format!("the NBD server was tried for {} s: {why}", self.patience.as_secs());
+        DiskError::Backing(io::Error::new(io::ErrorKind::TimedOut, why))
+    }
+
+    /// A connection, which is made if there is none.
+    fn connection(&self, until: Instant) -> Result<Arc<Connection>, DiskError> {
+        loop {
+            let (seen, now) = (self.tried.seen(), Instant::now());
+            let (wait, why) = match &*self.link.lock() {
+                Link::Up(connection) if !connection.is_lost() => return Ok(Arc::clone(connection)),
+                Link::Up(_) => (Duration::ZERO, "it was lost".to_owned()),
+                Link::Making => (until.saturating_duration_since(now), "it hangs".to_owned()),
+                Link::Down { next, why, .. } => (next.saturating_duration_since(now), why.clone()),
+            };
+            if now >= until {
+                return Err(self.too_late(&why));
+            }
+            if wait.is_zero() {
+                self.make(until);
+            } else {
+                self.tried.wait(seen, wait.min(until - now));
+            }
+        }
+    }
+
+    /// Makes a connection, unless another thread does.
+    fn make(&self, until: Instant) {
+        let pause = {
+            let mut link = self.link.lock();
+            let pause = match &*link {
+                Link::Up(connection) if connection.is_lost() => PAUSE_MIN,
+                Link::Down { pause, .. } => *pause,
+                _ => return,
+            };
+            *link = Link::Making;
+            pause
+        };
+        let made = self.try_to_make(until.saturating_duration_since(Instant::now()));
+        let link = match made {
+            Ok(connection) => {
+                // relaxed: a figure.
+                self.reconnects.fetch_add(1, Ordering::Relaxed);
+                Link::Up(connection)
+            }
+            Err(error) => Link::Down {
+                next: Instant::now() + pause,
+                pause: (pause * 2).min(PAUSE_MAX),
+                why: error.to_string(),
+            },
+        };
+        *self.link.lock() = link;
+        self.tried.raise();
+    }
+
+    fn try_to_make(&self, patience: Duration) -> io::Result<Arc<Connection>> {
+        let connection = Connection::open(&self.address, patience.max(PAUSE_MIN))?;
+        if connection.export == self.export {
+            return Ok(connection);
+        }
+        connection.close();
+        let why = "the NBD server has another disk of that name now: its size or what it can do \
+                   has changed";
+        Err(io::Error::new(io::ErrorKind::InvalidData, why))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let link = std::mem::replace(&mut *self.link.lock(), Link::Making);
+        if let Link::Up(connection) = link {
+            connection.close();
+        }
+    }
+}
+
+/// An error of the server. That it has no room or no memory is told as such.
+fn refusal(number: u32) -> DiskError {
+    match number {
+        EPERM => DiskError::ReadOnly,
+        ENOSPC => DiskError::NoSpace,
+        ENOMEM => DiskError::NoMemory,
+        number => DiskError::Backing(io::Error::from_raw_os_error(
+            i32::try_from(number).unwrap_or(i32::MAX),
+        )),
+    }
+}
+
+impl fmt::Debug for NbdDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("NbdDisk");
+        shown.field("address", &self.shared.address).field("size_bytes", &self.size_bytes());
+        shown.field("report", &self.report()).finish()
+    }
+}
