@@ -8,7 +8,7 @@
 //! The protocol is that of the NBD project's `doc/proto.md`, with simple replies.
 //!
 //! Invariants
-//! - R1 a request that returns `Ok` was done by the server, on an export that is as it was at first.
+//! - R1 a request that returns `Ok` was done by the server, on an export of the size it had first.
 //! - R2 a request ends within its time. It is sent again each time the connection is lost, which
 //!   changes nothing: it writes the same bytes to the same place.
 //! - R3 a page that the server does not give is an error. It is counted, and no byte is made up.
@@ -42,8 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before the connection is tried again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Bytes of zeros that one request asks for at most, a multiple of any block: 1 GiB.
-const ZEROES_MAX: u64 = 1 << 30;
+/// Bytes of zeros that one request asks for at most, a multiple of any block.
+const ZEROES_MAX: u64 = 1 << 30; // 1 GiB
 
 const FLAG_READ_ONLY: u16 = 1 << 1;
 const FLAG_FLUSH: u16 = 1 << 2;

@@ -59,7 +59,7 @@ impl Place {
 
     fn listen(&self) -> UnixListener {
         let _ = std::fs::remove_file(&self.0);
-        UnixListener::bind(&self.0).unwrap()
+        UnixListener::bind(&self.0).expect("a socket")
     }
 }
 
@@ -79,7 +79,9 @@ fn serve(
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             // The client may leave at any time.
-            let _ = converse(stream.unwrap(), size(number), |at, asked| answer(number, at, asked));
+            let _ = converse(stream.expect("a client"), size(number), |at, asked| {
+                answer(number, at, asked)
+            });
         }
     });
 }
@@ -138,7 +140,7 @@ fn reply(stream: &mut UnixStream, kind: u32, data: &[u8]) -> std::io::Result<()>
 fn request(stream: &mut UnixStream) -> std::io::Result<Asked> {
     let mut head = [0; 28];
     stream.read_exact(&mut head)?;
-    let long = |at: usize| u64::from_be_bytes(head[at..at + 8].try_into().unwrap());
+    let long = |at: usize| u64::from_be_bytes(head[at..at + 8].try_into().expect("eight bytes"));
     let command = u16::from_be_bytes([head[6], head[7]]);
     let asked = Asked { command, cookie: long(8), offset: long(16), len: word(&head[24..]) };
     if command == 1 {
@@ -148,7 +150,7 @@ fn request(stream: &mut UnixStream) -> std::io::Result<Asked> {
 }
 
 fn word(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes(bytes.try_into().unwrap())
+    u32::from_be_bytes(bytes.try_into().expect("eight or four bytes"))
 }
 
 fn head(stream: &mut UnixStream, error: u32, cookie: u64) -> std::io::Result<()> {
@@ -173,7 +175,7 @@ fn page_of(offset: u64) -> u8 {
 #[track_caller]
 fn reads_right(disk: &NbdDisk, page: u64) {
     let mut bytes = [0xff; 4096];
-    disk.read(page * 4096, &mut bytes).unwrap();
+    disk.read(page * 4096, &mut bytes).expect("it is read");
     assert!(bytes.iter().all(|&byte| byte == page as u8), "page {page}");
 }
 
@@ -185,7 +187,7 @@ fn same(_: usize) -> u64 {
 fn replies_may_come_in_any_order() {
     let place = Place::new();
     serve(place.listen(), same, |_, at, _| if at % 2 == 0 { Answer::Later } else { Answer::Right });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let disk = &disk;
@@ -200,12 +202,12 @@ fn a_long_request_goes_in_pieces_that_the_server_takes() {
     let place = Place::new();
     let (sender, lengths) = channel();
     serve(place.listen(), same, move |_, _, asked| {
-        sender.send(asked.len).unwrap();
+        sender.send(asked.len).expect("a socket");
         Answer::Right
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     let mut bytes = vec![0; 150_000];
-    disk.read(0, &mut bytes).unwrap();
+    disk.read(0, &mut bytes).expect("a socket");
     assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == page_of(at as u64)));
     let lengths: Vec<u32> = lengths.try_iter().collect();
     assert_eq!(lengths, [65536, 65536, 18928]);
@@ -218,7 +220,7 @@ fn a_lost_connection_is_made_again_and_the_request_repeated() {
         (0, 2) | (1, 0) => Answer::Close,
         _ => Answer::Right,
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     (0..10).for_each(|page| reads_right(&disk, page));
     let report = disk.report();
     assert!(report.connected);
@@ -230,23 +232,23 @@ fn a_server_that_is_gone_for_a_moment_is_waited_for() {
     let place = Place::new();
     let (listener, (sender, gone)) = (place.listen(), channel());
     let server = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
+        let (stream, _) = listener.accept().expect("a socket");
         drop(listener);
         let _ = converse(stream, SIZE, |at, _| if at == 0 { Answer::Right } else { Answer::Close });
-        sender.send(()).unwrap();
+        sender.send(()).expect("a socket");
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     reads_right(&disk, 1);
     let place = &place;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            gone.recv().unwrap();
+            gone.recv().expect("a socket");
             std::thread::sleep(PATIENCE / 6);
             serve(place.listen(), same, |_, _, _| Answer::Right);
         });
         reads_right(&disk, 2);
     });
-    server.join().unwrap();
+    server.join().expect("a socket");
     assert_eq!(disk.report().reconnects, 1);
 }
 
@@ -255,11 +257,11 @@ fn a_server_that_stays_away_is_an_error_in_time() {
     let place = Place::new();
     let listener = place.listen();
     let server = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
+        let (stream, _) = listener.accept().expect("a socket");
         drop(listener);
         let _ = converse(stream, SIZE, |_, _| Answer::Close);
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     let start = Instant::now();
     let error = disk.write(0, &[1; 4096]).unwrap_err();
     assert!(start.elapsed() >= PATIENCE, "it was tried as long as it may take");
@@ -267,7 +269,7 @@ fn a_server_that_stays_away_is_an_error_in_time() {
     assert!(matches!(error, DiskError::Backing(_)) && source.contains("was tried"), "{source}");
     let report = disk.report();
     assert!(!report.connected && report.late == 1, "{report:?}");
-    server.join().unwrap();
+    server.join().expect("a socket");
 }
 
 #[test]
@@ -277,7 +279,7 @@ fn a_request_without_an_answer_ends_and_the_next_one_is_answered() {
         0 => Answer::Nothing,
         _ => Answer::Right,
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     let error = disk.read(0, &mut [0; 4096]).unwrap_err();
     assert!(matches!(error, DiskError::Backing(_)), "{error}");
     reads_right(&disk, 3);
@@ -291,7 +293,7 @@ fn an_answer_that_nobody_waits_for_ends_the_connection() {
         (0, 0) => Answer::Stray,
         _ => Answer::Right,
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     reads_right(&disk, 4);
     assert_eq!(disk.report().reconnects, 1);
 }
@@ -300,7 +302,7 @@ fn an_answer_that_nobody_waits_for_ends_the_connection() {
 fn errors_of_the_server_are_told_as_what_they_are() {
     let place = Place::new();
     serve(place.listen(), same, |_, at, _| Answer::Error([1, 12, 28, 5, 22][at]));
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     let errors: Vec<DiskError> = (0..5).map(|_| disk.write(0, &[1; 512]).unwrap_err()).collect();
     assert!(matches!(errors[0], DiskError::ReadOnly), "{errors:?}");
     assert!(matches!(errors[1], DiskError::NoMemory), "{errors:?}");
@@ -319,7 +321,7 @@ fn another_disk_of_the_same_name_is_not_taken_for_the_first() {
         (0, 1) => Answer::Close,
         _ => Answer::Right,
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     reads_right(&disk, 1);
     let error = disk.read(0, &mut [0; 4096]).unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
@@ -332,23 +334,23 @@ fn a_server_that_knows_no_go_is_asked_the_old_way() {
     let place = Place::new();
     let listener = place.listen();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        greet(&mut stream).unwrap();
-        option(&mut stream).unwrap();
-        reply(&mut stream, 1 << 31 | 1, b"what?").unwrap();
-        let (number, name) = option(&mut stream).unwrap();
+        let (mut stream, _) = listener.accept().expect("a socket");
+        greet(&mut stream).expect("a socket");
+        option(&mut stream).expect("a socket");
+        reply(&mut stream, 1 << 31 | 1, b"what?").expect("a socket");
+        let (number, name) = option(&mut stream).expect("a socket");
         assert_eq!((number, name.as_slice()), (1, &b"x"[..]));
-        stream.write_all(&SIZE.to_be_bytes()).unwrap();
-        stream.write_all(&3_u16.to_be_bytes()).unwrap();
+        stream.write_all(&SIZE.to_be_bytes()).expect("a socket");
+        stream.write_all(&3_u16.to_be_bytes()).expect("a socket");
         while let Ok(asked) = request(&mut stream) {
             let _ = right(&mut stream, asked);
         }
     });
-    let disk = place.open().unwrap();
+    let disk = place.open().expect("a socket");
     assert!(disk.read_only() && disk.size_bytes() == SIZE);
     reads_right(&disk, 9);
     assert!(matches!(disk.write(0, &[0]), Err(DiskError::ReadOnly)));
-    disk.flush().unwrap();
+    disk.flush().expect("a socket");
 }
 
 #[test]
@@ -356,10 +358,10 @@ fn a_refusal_is_told_in_the_words_of_the_server() {
     let place = Place::new();
     let listener = place.listen();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        greet(&mut stream).unwrap();
-        option(&mut stream).unwrap();
-        reply(&mut stream, 1 << 31 | 6, b"no x here\x1b[2J").unwrap();
+        let (mut stream, _) = listener.accept().expect("a socket");
+        greet(&mut stream).expect("a socket");
+        option(&mut stream).expect("a socket");
+        reply(&mut stream, 1 << 31 | 6, b"no x here\x1b[2J").expect("a socket");
     });
     let error = place.open().unwrap_err().to_string();
     assert!(error.contains("no export of that name (no x here[2J)"), "{error}");

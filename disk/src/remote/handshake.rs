@@ -35,8 +35,8 @@ const ZEROES: usize = 124;
 
 const REPLIES_MAX: usize = 64;
 const REPLY_MAX: u32 = 64 << 10; // 64 KiB
-/// The longest read or write that every server takes, in bytes: 32 MiB.
-const PAYLOAD_MAX: u32 = 32 << 20;
+/// The longest read or write that every server takes, in bytes.
+const PAYLOAD_MAX: u32 = 32 << 20; // 32 MiB
 
 /// What is known of a server's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
