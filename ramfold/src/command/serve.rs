@@ -35,7 +35,7 @@ use codec::Codec;
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{Server, ServerConfig, notify, shell};
+use serve::{PassedSockets, Server, ServerConfig, notify, shell};
 use zram::study::Study;
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig};
@@ -46,7 +46,7 @@ use crate::line::size::{count, human};
 use answers::{Answers, Seen};
 use doors::Doors;
 use ending::Ending;
-use log::{Log, Voice};
+use log::Log;
 use relief::Relief;
 use watch::Watch;
 
@@ -66,17 +66,19 @@ const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    let log = Log::start(Voice::of(&args))?;
-    let outcome = serve(&args, &log);
+    // And this, because it changes the environment.
+    let passed = PassedSockets::take()?;
+    let log = Log::start(&args, !passed.nbd.is_empty())?;
+    let outcome = serve(&args, passed, &log);
     log.finish();
     outcome
 }
 
-fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
+fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Failure> {
     let ending = Ending::watch(log)?;
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let limit = memory_limit(args.memory_limit)?;
-    let doors = Doors::choose(args, log)?;
+    let doors = Doors::choose(args, passed, log)?;
     let devices = Arc::new(devices(args, limit, log)?);
     let device = first_device(&devices, args, log)?;
     warn_of_limit(device.mem_limit(), log);
@@ -320,8 +322,12 @@ fn rounded(asked: Option<u64>, size: u64) -> String {
 
 /// Where it serves, and a command to paste that shows the export.
 fn announcement(name: &str, uris: &[String]) -> String {
-    let example = uris.first().map_or("", String::as_str);
-    format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
+    match uris {
+        [] => format!("{name}: serving an abstract socket, which has no NBD address"),
+        [example, ..] => {
+            format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
+        }
+    }
 }
 
 /// Where the tree is mounted, and a command to paste.

@@ -92,6 +92,10 @@ pub(crate) struct Serve {
     /// Allow --tcp addresses that other machines can reach; NBD has no password
     #[arg(long, requires = "tcp")]
     pub(crate) tcp_anywhere: bool,
+    /// Listen for stat, set and check here as well; PATH ends in .ctl. A server whose NBD sockets
+    /// were passed by systemd or libnbd has no other control socket of its own
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -3,6 +3,7 @@
 //! ```text
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
 //!   filesystem  nbdfuse, a loop device, ext4
+//!   activation  sockets that systemd or libnbd pass to a server
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
 //!   notices     what an operator is told, and with what remedy
@@ -27,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod anonymous;
 mod attributes;
 mod backing;

@@ -30,7 +30,7 @@ fn start() -> Fixture {
         other => Response::Ok(serde_json::to_value(other).unwrap()),
     };
     let control =
-        Control::start(std::slice::from_ref(&path), Arc::new(handler), Observer::default())
+        Control::start(std::slice::from_ref(&path), &[], Arc::new(handler), Observer::default())
             .unwrap();
     Fixture { control, path, _scratch: scratch }
 }

@@ -6,8 +6,12 @@
 //! | `--fuse` alone | none | `NAME.ctl` there |
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
+//! | NBD sockets that were passed | these | none |
+//! | a control socket that was passed, `--control PATH` | as without | it as well |
 //!
-//! Invariant: a server with `--unix` or `--tcp` serves even if it has no place in the runtime
+//! Invariant: a server that was passed its NBD sockets touches the runtime directory neither for
+//! them nor for control, because it may be one of many that a script has. One with `--unix` or
+//! `--tcp` serves even if it has no place in the runtime
 //! directory. If its name is taken there, it is listed as `NAME-PID`. If nothing can be made there,
 //! it warns.
 //!
@@ -18,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serve::control::{Control, Handler};
-use serve::{Observer, ServeError, ServerConfig, runtime, shell};
+use serve::{Observer, PassedSockets, ServeError, ServerConfig, runtime, shell};
 
 use super::log::Log;
 use crate::line::Failure;
@@ -30,32 +34,36 @@ pub(super) struct Doors {
     /// Whether there is an NBD server.
     pub(super) nbd: bool,
     unix: Option<PathBuf>,
-    /// The control socket beside `--unix PATH`.
-    beside: Option<PathBuf>,
-    /// The runtime directory. `None` if it is not available and `--unix` or `--tcp` is given.
+    /// The control sockets beside `--unix PATH` and of `--control PATH`.
+    beside: Vec<PathBuf>,
+    /// Sockets that were passed to this process.
+    passed: PassedSockets,
+    /// The runtime directory. `None` if the server is not listed there: NBD sockets were passed, or
+    /// it is not available and `--unix` or `--tcp` is given.
     directory: Option<PathBuf>,
-    /// Whether `--unix` or `--tcp` says where it is.
+    /// Whether something says where NBD is.
     placed: bool,
 }
 
 impl Doors {
-    /// The places that were typed, or else the runtime directory.
-    pub(super) fn choose(args: &args::Serve, log: &Log) -> Result<Doors, Failure> {
-        let placed = args.unix.is_some() || args.tcp.is_some();
+    /// The places that were typed or passed, or else the runtime directory.
+    pub(super) fn choose(
+        args: &args::Serve,
+        passed: PassedSockets,
+        log: &Log,
+    ) -> Result<Doors, Failure> {
+        let is_guest = !passed.nbd.is_empty();
+        let placed = args.unix.is_some() || args.tcp.is_some() || is_guest;
         let own = args.unix.as_deref().map(own_socket).transpose()?;
-        let directory = match runtime::prepare() {
-            Ok(directory) => Some(directory),
-            Err(error) if placed => {
-                warn_unlisted(&error, log);
-                None
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let directory = if is_guest { None } else { listing(placed, log)? };
+        let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
+        let beside = beside.into_iter().chain(control).collect();
         let nbd = placed || args.fuse.is_none();
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
-        let doors = Doors { name: args.name.clone(), nbd, unix, beside, directory, placed };
+        let name = args.name.clone();
+        let doors = Doors { name, nbd, unix, beside, passed, directory, placed };
         doors.tell_of_killed(log);
         Ok(doors)
     }
@@ -66,6 +74,7 @@ impl Doors {
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
+        config.passed.extend(self.passed.nbd.clone());
         config.observer = observer;
         config
     }
@@ -80,7 +89,8 @@ impl Doors {
     ) -> Result<(Option<Control>, String), Failure> {
         let start = |listed: Option<PathBuf>| {
             let places: Vec<PathBuf> = listed.into_iter().chain(self.beside.clone()).collect();
-            Control::start(&places, Arc::clone(handler), observer.clone())
+            let passed = &self.passed.control;
+            Control::start(&places, passed, Arc::clone(handler), observer.clone())
         };
         let listed = self.listed(&self.name);
         let error = match start(listed.clone()) {
@@ -88,7 +98,7 @@ impl Doors {
             Err(error) => error,
         };
         let is_taken = matches!(&error, ServeError::InUse(path) if Some(path) == listed.as_ref());
-        if !self.placed || self.beside.as_deref().is_some_and(|beside| is_about(&error, beside)) {
+        if !self.placed || self.beside.iter().any(|beside| is_about(&error, beside)) {
             return Err(error.into());
         }
         if is_taken {
@@ -103,14 +113,15 @@ impl Doors {
             }
         }
         warn_unlisted(&error, log);
-        let control = self.beside.is_some().then(|| start(None)).transpose()?;
-        Ok((control, self.target(None, "TARGET")))
+        Ok((Some(start(None)?), self.target(None, "TARGET")))
     }
 
-    /// How commands name the server: as it is listed, or else by its socket.
+    /// How commands name the server: as it is listed, or else by a socket.
     fn target(&self, listed: Option<PathBuf>, name: &str) -> String {
-        match (listed, &self.unix) {
-            (None, Some(unix)) => shell::word(unix),
+        let passed = self.passed.control.iter().find_map(|socket| socket.path());
+        let sockets = [self.unix.as_deref(), self.beside.first().map(PathBuf::as_path), passed];
+        match (listed, sockets.into_iter().flatten().next()) {
+            (None, Some(socket)) => shell::word(socket),
             _ => name.to_owned(),
         }
     }
@@ -123,8 +134,7 @@ impl Doors {
     /// Tells if the server that was here before was killed.
     fn tell_of_killed(&self, log: &Log) {
         let listed = self.listed(&self.name);
-        let ours = [&self.unix, &self.beside, &listed];
-        let left = ours.into_iter().flatten();
+        let left = self.unix.iter().chain(&self.beside).chain(&listed);
         // If a socket cannot be removed, making this server's socket will fail and say why.
         let killed = left.filter(|path| runtime::clear_abandoned(path).unwrap_or(false)).count();
         if killed > 0 {
@@ -133,6 +143,18 @@ impl Doors {
                 self.name
             ));
         }
+    }
+}
+
+/// The runtime directory, or `None` if it is not available and the server has another place.
+fn listing(placed: bool, log: &Log) -> Result<Option<PathBuf>, Failure> {
+    match runtime::prepare() {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if placed => {
+            warn_unlisted(&error, log);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -160,6 +182,16 @@ fn own_socket(path: &Path) -> Result<PathBuf, Failure> {
     }
     check_length(&path)?;
     Ok(path)
+}
+
+/// The socket of `--control`. `stat`, `set` and `check` know a control socket by the end of its
+/// name.
+fn own_control(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
+        let why = "the path of a control socket ends in .ctl";
+        return Err(Failure::Usage(format!("--control: {}: {why}", path.display())));
+    }
+    std::path::absolute(path).map_err(|error| Failure::about("--control", error))
 }
 
 /// Checks that the path of the control socket, which is longer, is not too long either.
