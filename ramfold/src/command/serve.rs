@@ -12,6 +12,7 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
+mod captive;
 mod document;
 mod doors;
 mod ending;
@@ -19,6 +20,7 @@ mod episodes;
 mod log;
 mod notice;
 mod page_types;
+mod pidfile;
 mod relief;
 mod tree;
 mod watch;
@@ -44,6 +46,7 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
 use answers::{Answers, Seen};
+use captive::Captive;
 use doors::Doors;
 use ending::Ending;
 use log::Log;
@@ -66,9 +69,13 @@ const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    // And this, because it changes the environment.
+    // So is this, because it changes the environment.
     let passed = PassedSockets::take()?;
-    let log = Log::start(&args, !passed.nbd.is_empty())?;
+    if args.exit_with_parent {
+        pidfile::follow_parent()?;
+    }
+    let is_guest = !passed.nbd.is_empty() || args.run.is_some();
+    let log = Log::start(&args, is_guest)?;
     let outcome = serve(&args, passed, &log);
     log.finish();
     outcome
@@ -76,9 +83,22 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
 
 fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Failure> {
     let ending = Ending::watch(log)?;
+    let outcome = serve_until(args, passed, &ending, log);
+    // Whatever went wrong, nothing is left behind.
+    ending.clean_up();
+    outcome
+}
+
+fn serve_until(
+    args: &args::Serve,
+    passed: PassedSockets,
+    ending: &Ending,
+    log: &Log,
+) -> Result<(), Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let limit = memory_limit(args.memory_limit)?;
-    let doors = Doors::choose(args, passed, log)?;
+    let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
+    let doors = Doors::choose(args, passed, private, log)?;
     let devices = Arc::new(devices(args, limit, log)?);
     let device = first_device(&devices, args, log)?;
     warn_of_limit(device.mem_limit(), log);
@@ -96,15 +116,25 @@ fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Fai
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     watch.devices(&devices, &target);
+    args.pidfile.as_deref().map(|path| pidfile::write(path, ending)).transpose()?;
     announce(args, &device, server, tree.as_deref(), log);
+    let captive = args.run.as_deref().map(|command| {
+        let uris = server.map(|server| server.uris()).unwrap_or_default();
+        Captive::start(command, &doors.variables(&uris), ending)
+    });
+    let captive = captive.transpose()?;
     ending.wait(tree.as_deref(), server.is_some());
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
+    let code = captive.map_or(Ok(0), Captive::end);
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
     tree.iter().for_each(|tree| tree.wait());
     log.mention(farewell(&args.name, &devices));
-    Ok(())
+    match code? {
+        0 => Ok(()),
+        code => Err(Failure::Ended(code)),
+    }
 }
 
 /// The NBD server of all devices. While it runs, the first is neither reset nor removed.

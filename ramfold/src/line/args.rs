@@ -96,6 +96,17 @@ pub(crate) struct Serve {
     /// were passed by systemd or libnbd has no other control socket of its own
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Serve a private socket while this shell command runs, and end with its exit status. It has
+    /// $uri (and $nbd), $unixsocket and $exportname
+    #[arg(long, value_name = "COMMAND", requires = "size")]
+    #[arg(conflicts_with_all = ["unix", "tcp", "fuse"])]
+    pub(crate) run: Option<String>,
+    /// Write the number of the process here once clients can connect, and remove it at the end
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pidfile: Option<PathBuf>,
+    /// End, as at SIGTERM, when the process that started the server ends
+    #[arg(long)]
+    pub(crate) exit_with_parent: bool,
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -4,6 +4,7 @@
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
 //!   filesystem  nbdfuse, a loop device, ext4
 //!   activation  sockets that systemd or libnbd pass to a server
+//!   captive     --run, --pidfile, --exit-with-parent
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
 //!   notices     what an operator is told, and with what remedy
@@ -32,6 +33,7 @@ mod activation;
 mod anonymous;
 mod attributes;
 mod backing;
+mod captive;
 mod clients;
 mod closed;
 mod designs;

@@ -7,16 +7,18 @@
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
 //! | NBD sockets that were passed | these | none |
+//! | `--run` | `nbd.sock` in a directory of its own | `nbd.sock.ctl` there |
 //! | a control socket that was passed, `--control PATH` | as without | it as well |
 //!
-//! Invariant: a server that was passed its NBD sockets touches the runtime directory neither for
-//! them nor for control, because it may be one of many that a script has. One with `--unix` or
+//! Invariant: a server that was passed its NBD sockets, or runs for a command, touches the runtime
+//! directory neither for NBD nor for control, because it may be one of many that a script has. One with `--unix` or
 //! `--tcp` serves even if it has no place in the runtime
 //! directory. If its name is taken there, it is listed as `NAME-PID`. If nothing can be made there,
 //! it warns.
 //!
 //! Locks: none.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,8 +40,8 @@ pub(super) struct Doors {
     beside: Vec<PathBuf>,
     /// Sockets that were passed to this process.
     passed: PassedSockets,
-    /// The runtime directory. `None` if the server is not listed there: NBD sockets were passed, or
-    /// it is not available and `--unix` or `--tcp` is given.
+    /// The runtime directory. `None` if the server is not listed there: NBD sockets were passed, it
+    /// runs for a command, or it is not available and `--unix` or `--tcp` is given.
     directory: Option<PathBuf>,
     /// Whether something says where NBD is.
     placed: bool,
@@ -50,11 +52,16 @@ impl Doors {
     pub(super) fn choose(
         args: &args::Serve,
         passed: PassedSockets,
+        private: Option<PathBuf>,
         log: &Log,
     ) -> Result<Doors, Failure> {
-        let is_guest = !passed.nbd.is_empty();
+        if private.is_some() && !passed.nbd.is_empty() {
+            let why = "--run: NBD sockets were passed to this server, and a command has its own";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let is_guest = private.is_some() || !passed.nbd.is_empty();
         let placed = args.unix.is_some() || args.tcp.is_some() || is_guest;
-        let own = args.unix.as_deref().map(own_socket).transpose()?;
+        let own = private.or(args.unix.clone()).as_deref().map(own_socket).transpose()?;
         let directory = if is_guest { None } else { listing(placed, log)? };
         let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
@@ -77,6 +84,14 @@ impl Doors {
         config.passed.extend(self.passed.nbd.clone());
         config.observer = observer;
         config
+    }
+
+    /// What the command of `--run` has in its environment, besides what the server has.
+    pub(super) fn variables(&self, uris: &[String]) -> [(&'static str, OsString); 4] {
+        let uri = OsString::from(uris.first().map_or("", String::as_str));
+        let socket = self.unix.clone().unwrap_or_default().into_os_string();
+        let export = OsString::from(&self.name);
+        [("uri", uri.clone()), ("nbd", uri), ("unixsocket", socket), ("exportname", export)]
     }
 
     /// Opens the control sockets. It also gives the TARGET by which `stat`, `set` and `check` find
@@ -158,14 +173,14 @@ fn listing(placed: bool, log: &Log) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
-/// Whether a server did not start because of this path.
+/// Whether a server did not start because of this path, or of the directory that it is in.
 fn is_about(error: &ServeError, path: &Path) -> bool {
     matches!(
         error,
         ServeError::InUse(at)
             | ServeError::NotASocket(at)
             | ServeError::PathTooLong(at)
-            | ServeError::Unix { path: at, .. } if at == path
+            | ServeError::Unix { path: at, .. } if at == path || Some(&**at) == path.parent()
     )
 }
 
