@@ -3,6 +3,7 @@
 //! Invariant: a verb prints its result, or gives one failure. Locks: those of `serve`.
 
 mod check;
+mod devices;
 mod estimate;
 mod run;
 mod serve;
@@ -23,5 +24,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Estimate(args) => estimate::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Add(args) => devices::add(&args),
+        Command::Remove(args) => devices::remove(&args),
     }
 }

@@ -96,13 +96,18 @@ fn serve_until(
     log: &Log,
 ) -> Result<(), Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
-    let limit = memory_limit(args.memory_limit)?;
+    let count = args.export.len() as u64 + 1;
+    let limit = memory_limit(args.memory_limit, count)?;
+    let default = default_export(args)?;
     let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
     let doors = Doors::choose(args, passed, private, log)?;
     let devices = Arc::new(devices(args, limit, log)?);
     let device = first_device(&devices, args, log)?;
-    warn_of_limit(device.mem_limit(), log);
-    let start = || Nbd::start(&devices, &device, doors.config(args, watch.observer()));
+    for export in &args.export {
+        export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
+    }
+    warn_of_limit(device.mem_limit().saturating_mul(count), log);
+    let start = || Nbd::start(&devices, &device, doors.config(args, default, watch.observer()));
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
@@ -117,10 +122,10 @@ fn serve_until(
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     watch.devices(&devices, &target);
     args.pidfile.as_deref().map(|path| pidfile::write(path, ending)).transpose()?;
-    announce(args, &device, server, tree.as_deref(), log);
+    announce(args, &devices, server, tree.as_deref(), log);
     let captive = args.run.as_deref().map(|command| {
         let uris = server.map(|server| server.uris()).unwrap_or_default();
-        Captive::start(command, &doors.variables(&uris), ending)
+        Captive::start(command, &doors.variables(&uris, default), ending)
     });
     let captive = captive.transpose()?;
     ending.wait(tree.as_deref(), server.is_some());
@@ -137,10 +142,22 @@ fn serve_until(
     }
 }
 
-/// The NBD server of all devices. While it runs, the first is neither reset nor removed.
+/// The name of the export that clients get who ask for none.
+fn default_export(args: &args::Serve) -> Result<&str, Failure> {
+    let names = || std::iter::once(&args.name).chain(args.export.iter().map(|one| &one.name));
+    let asked = args.default_export.as_ref().unwrap_or(&args.name);
+    if names().any(|name| name == asked) {
+        return Ok(asked);
+    }
+    let known = names().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Err(Failure::Usage(format!("--default-export: {asked:?} is not one of the devices: {known}")))
+}
+
+/// The NBD server of all devices. While it runs, the first device and that of the default export
+/// are neither reset nor removed.
 struct Nbd {
     server: Arc<Server>,
-    _opened: Opened,
+    _opened: [Opened; 2],
 }
 
 impl Nbd {
@@ -149,21 +166,25 @@ impl Nbd {
         first: &Arc<Device>,
         config: ServerConfig,
     ) -> Result<Nbd, Failure> {
-        let opened = first.open().map_err(refusal)?.held_by("the NBD server");
-        if opened.disk().is_none() {
-            return Err(Failure::about(first.name(), "it has no size"));
-        }
+        let default = devices.find(&config.name).unwrap_or_else(|| Arc::clone(first));
+        let open = |device: &Arc<Device>| {
+            let opened = device.open().map_err(refusal)?.held_by("the NBD server");
+            let sizeless = || Failure::about(device.name(), "it has no size");
+            opened.disk().map(|_| opened).ok_or_else(sizeless)
+        };
+        let opened = [open(first)?, open(&default)?];
         let server = Server::start_devices(Arc::clone(devices), config)?;
         Ok(Nbd { server: Arc::new(server), _opened: opened })
     }
 }
 
-/// The memory limit that was asked for, or else the default.
-fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
+/// The memory limit of each device that was asked for, or else its share of the default.
+fn memory_limit(asked: Option<u64>, devices: u64) -> Result<u64, Failure> {
     let system = limits::memory_available();
     let Some(limit) = asked else {
         let least = PAGE_SIZE as u64;
-        return system.default_limit.filter(|&bytes| bytes >= least).ok_or_else(|| {
+        let share = system.default_limit.map(|bytes| bytes / devices);
+        return share.filter(|&bytes| bytes >= least).ok_or_else(|| {
             let why = "no memory is available, or the system does not say how much";
             Failure::Failed(format!("{why}; give --memory-limit"))
         });
@@ -203,7 +224,7 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
         |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
     if let Some(available) = available.filter(is_the_table) {
         log.complain(format!(
-            "warning: once all of --size {} is written its slot table takes {}; with the memory \
+            "warning: once all of {} is written the slot table takes {}; with the memory \
              limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(disksize),
             human(table),
@@ -237,9 +258,10 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
 }
 
 fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
-    warn_of_table(args.size.unwrap_or(0), mem_limit, log);
-    let config = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
-    let memory = Memory::with_room_for(config, mem_limit)?;
+    let all = mem_limit.saturating_mul(args.export.len() as u64 + 1);
+    warn_of_table(sizes(args), all, log);
+    let config = MemoryConfig { expected_bytes: all, ..MemoryConfig::for_disk(room(args)) };
+    let memory = Memory::with_room_for(config, all)?;
     if memory.limit_max().is_some() {
         log.complain(
             "warning: the system refuses addresses for more than --memory-limit (see `ulimit -v`): \
@@ -261,9 +283,15 @@ fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Fai
 
 /// Bytes of all disks together. Addresses are reserved for them.
 fn room(args: &args::Serve) -> u64 {
-    let asked = args.size.unwrap_or(0);
+    let asked = sizes(args);
     // Devices that are added later through the tree get their sizes then.
     if args.fuse.is_some() { asked.max(TREE_ROOM) } else { asked }
+}
+
+/// Bytes of all disks that were asked for.
+fn sizes(args: &args::Serve) -> u64 {
+    let exports = args.export.iter().map(|export| export.size);
+    exports.fold(args.size.unwrap_or(0), u64::saturating_add)
 }
 
 /// The device that was asked for, with its size if it was given one.
@@ -316,7 +344,7 @@ fn refusal(error: AttributeError) -> Failure {
 /// Tells people and the service manager where it serves.
 fn announce(
     args: &args::Serve,
-    device: &Device,
+    devices: &Devices,
     server: Option<&Arc<Server>>,
     tree: Option<&Fuse>,
     log: &Log,
@@ -326,20 +354,28 @@ fn announce(
         log.mention(announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
-        log.mention(tree_announcement(name, tree.directory(), device.disk().is_some()));
+        log.mention(tree_announcement(name, tree.directory(), args.size.is_some()));
     }
+    let exports = args.export.iter().map(|export| (&export.name, Some(export.size)));
+    for (name, asked) in std::iter::once((name, args.size)).chain(exports) {
+        devices.find(name).iter().for_each(|device| log.mention(described(device, asked)));
+    }
+    if let Err(error) = notify::ready() {
+        log.complain(format!("the service manager cannot be told: {error}"));
+    }
+}
+
+/// A device, with its size and its limit.
+fn described(device: &Device, asked: Option<u64>) -> String {
     let size = device.disk().map_or("no size yet".to_owned(), |disk| {
         let size = disk.config().disksize;
-        format!("{} for clients to fill{}", human(size), rounded(args.size, size))
+        format!("{} for clients to fill{}", human(size), rounded(asked, size))
     });
     let limit = match device.mem_limit() {
         0 => "no limit of memory".to_owned(),
         bytes => format!("at most {} of memory", human(bytes)),
     };
-    log.mention(format!("{name}: {size}, {limit}"));
-    if let Err(error) = notify::ready() {
-        log.complain(format!("the service manager cannot be told: {error}"));
-    }
+    format!("{}: {size}, {limit}", device.name())
 }
 
 /// A note if the size is not the one that was asked for.

@@ -13,6 +13,7 @@
 //!   backing     a backing file that turns bad
 //!   stack       file systems, and tests of other projects, on the tree
 //!   designs     lock designs and ways to free that studies compare
+//!   exports     several disks of one server, by name
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
@@ -37,6 +38,7 @@ mod captive;
 mod clients;
 mod closed;
 mod designs;
+mod exports;
 mod figures;
 mod filesystem;
 mod frames;

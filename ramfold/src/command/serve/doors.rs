@@ -61,7 +61,9 @@ impl Doors {
         }
         let is_guest = private.is_some() || !passed.nbd.is_empty();
         let placed = args.unix.is_some() || args.tcp.is_some() || is_guest;
-        let own = private.or(args.unix.clone()).as_deref().map(own_socket).transpose()?;
+        let asked = private.as_deref().map(|path| (path, "--run"));
+        let asked = asked.or(args.unix.as_deref().map(|path| (path, "--unix")));
+        let own = asked.map(|(path, option)| own_socket(path, option)).transpose()?;
         let directory = if is_guest { None } else { listing(placed, log)? };
         let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
@@ -76,8 +78,13 @@ impl Doors {
     }
 
     /// What the NBD server is started with.
-    pub(super) fn config(&self, args: &args::Serve, observer: Observer) -> ServerConfig {
-        let mut config = ServerConfig::new(&args.name);
+    pub(super) fn config(
+        &self,
+        args: &args::Serve,
+        default_export: &str,
+        observer: Observer,
+    ) -> ServerConfig {
+        let mut config = ServerConfig::new(default_export);
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
@@ -87,10 +94,14 @@ impl Doors {
     }
 
     /// What the command of `--run` has in its environment, besides what the server has.
-    pub(super) fn variables(&self, uris: &[String]) -> [(&'static str, OsString); 4] {
+    pub(super) fn variables(
+        &self,
+        uris: &[String],
+        default_export: &str,
+    ) -> [(&'static str, OsString); 4] {
         let uri = OsString::from(uris.first().map_or("", String::as_str));
         let socket = self.unix.clone().unwrap_or_default().into_os_string();
-        let export = OsString::from(&self.name);
+        let export = OsString::from(default_export);
         [("uri", uri.clone()), ("nbd", uri), ("unixsocket", socket), ("exportname", export)]
     }
 
@@ -188,14 +199,14 @@ fn warn_unlisted(error: &ServeError, log: &Log) {
     log.complain(format!("warning: ramfold stat will not list this server: {error}"));
 }
 
-/// The socket of `--unix` as an absolute path, so that its address is right in every directory.
-fn own_socket(path: &Path) -> Result<PathBuf, Failure> {
-    let path = std::path::absolute(path).map_err(|error| Failure::about("--unix", error))?;
+/// The socket of an option as an absolute path, so that its address is right in every directory.
+fn own_socket(path: &Path, option: &str) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(path).map_err(|error| Failure::about(option, error))?;
     if path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
-        let why = "--unix: a path that ends in .ctl is that of a control socket";
-        return Err(Failure::Usage(why.to_owned()));
+        let why = "a path that ends in .ctl is that of a control socket";
+        return Err(Failure::Usage(format!("{option}: {why}")));
     }
-    check_length(&path)?;
+    check_length(&path, option)?;
     Ok(path)
 }
 
@@ -210,12 +221,12 @@ fn own_control(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Checks that the path of the control socket, which is longer, is not too long either.
-fn check_length(unix: &Path) -> Result<(), Failure> {
+fn check_length(unix: &Path, option: &str) -> Result<(), Failure> {
     let most = runtime::SOCKET_PATH_MAX - runtime::CONTROL_SUFFIX.len();
     let len = unix.as_os_str().len();
     if len <= most {
         return Ok(());
     }
     let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
-    Err(Failure::Usage(format!("--unix: {} is {why}", unix.display())))
+    Err(Failure::Usage(format!("{option}: {} is {why}", unix.display())))
 }
