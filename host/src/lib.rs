@@ -59,12 +59,13 @@ pub use folding::{
 };
 pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank, unmodelled};
 pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};
-pub use machine::{
-    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
-    prefetch_bytes, smaps, thread,
-};
 #[cfg(not(miri))]
-pub use machine::{end_with_parent, forget_variables, give_back_heap, passed_descriptors};
+pub use machine::give_back_heap;
+pub use machine::{
+    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, end_with_parent,
+    forget_variables, limits, passed_descriptors, peer_process, prefetch, prefetch_bytes, smaps,
+    thread,
+};
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;
 #[cfg(not(any(loom, shuttle, miri)))]

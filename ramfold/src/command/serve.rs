@@ -453,6 +453,6 @@ mod tests {
 
     #[test]
     fn a_limit_asked_for_is_taken() {
-        assert_eq!(memory_limit(Some(1 << 20)).unwrap(), 1 << 20);
+        assert_eq!(memory_limit(Some(1 << 20), 1).unwrap(), 1 << 20);
     }
 }

@@ -38,16 +38,16 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Change an attribute of a running server
     Set(Set),
+    /// Add a device to a running server; it is an NBD export at once
+    Add(Add),
+    /// Remove a device from a running server, with all that it stores
+    Remove(Remove),
     /// Compute what files or a process would take, with each algorithm and chain orders 2 to 4
     Estimate(Estimate),
     /// Build a dictionary from files or a process, and measure what it saves
     Train(Train),
     /// Recount everything a server holds, and compare it with the server's counters
     Check(Check),
-    /// Add a device to a running server; it is an NBD export at once
-    Add(Add),
-    /// Remove a device from a running server, with all that it stores
-    Remove(Remove),
 }
 
 /// `ramfold serve`

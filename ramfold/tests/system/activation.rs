@@ -18,7 +18,8 @@ use crate::rig::{
 /// Passes one socket as descriptor 3. A shell does it, because its number stays when it becomes
 /// the server.
 fn passing(socket: impl Into<OwnedFd>, variables: &str, arguments: &[&str]) -> Command {
-    let mut shell = tool("sh");
+    // Not under `timeout`, because a Process is killed by its number.
+    let mut shell = Command::new("sh");
     let line = format!("{variables} exec \"$0\" \"$@\" 3<&0 </dev/null");
     shell.arg("-c").arg(line).arg(BINARY).arg("serve").args(arguments);
     shell.stdin(Stdio::from(socket.into()));
@@ -122,7 +123,6 @@ fn the_socket_stays_with_the_program_that_made_it() {
         assert_eq!(client.read(0, 16).unwrap(), [0; 16], "round {round}: an empty disk");
         client.write(0, b"of this round").unwrap();
         drop(client);
-        // `timeout` passes it on.
         server.signal("TERM");
         assert!(server.wait().success(), "round {round}: {}", server.said());
         assert!(path.exists(), "round {round}");

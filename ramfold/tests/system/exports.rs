@@ -139,12 +139,12 @@ fn a_device_is_an_export_as_soon_as_it_is_added() {
     // While a client has it, it stays, and the refusal says who that is.
     let script = format!(
         "
-import subprocess
+import os, subprocess
 h.connect_uri('{0}')
 h.pwrite(b'held', 0)
 refused = subprocess.run(['{1}', 'remove', '{2}', 'more'], capture_output=True, text=True)
 assert refused.returncode == 1, refused
-assert 'more is in use by an NBD client (pid %d)' % __import__('os').getpid() in refused.stderr, refused
+assert 'more is in use by an NBD client (pid %d)' % os.getpid() in refused.stderr, refused
 assert h.pread(4, 0) == b'held'",
         uri(&server, "more"),
         crate::rig::BINARY,

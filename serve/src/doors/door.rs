@@ -14,13 +14,14 @@
 //! - Looking, removing, binding and listening happen under a lock on the directory. So one of two
 //!   servers that start at the same time sees the other.
 //! - When a door closes, it removes its path only if the path still leads to its own socket.
-//! - A socket that was [`Passed`] to this process stays as it is, for its owner. A thread that waits
-//!   for a connection to it is woken by an event of our own.
+//! - A socket that was [`Passed`] to this process stays as it is, for its owner. A thread that
+//!   waits for a connection to it is woken by an event of our own.
 //!
 //! Lock: the directory's (`flock`), which other processes take too. It is held for less than a
 //! millisecond, and never while a connection is waited for.
 
 use super::passed::Passed;
+use super::place::Place;
 use super::socket::Socket;
 use crate::terms::ServeError;
 use crate::terms::limits::SOCKET_PATH_MAX;
@@ -34,7 +35,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -52,22 +53,6 @@ pub(crate) struct Door {
     place: Place,
     /// Ends a wait for a connection to a socket that was passed.
     wake: Option<OwnedFd>,
-}
-
-/// Where a door is.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// At a path.
-    Unix {
-        /// The path as it was given, absolute or not.
-        path: PathBuf,
-        /// Device and inode of the file, if it is ours to remove.
-        ours: Option<(u64, u64)>,
-    },
-    /// At an address, with the port that the system chose if none was given.
-    Tcp(SocketAddr),
-    /// At an abstract name, which no NBD address can say.
-    Unreachable,
 }
 
 impl Door {

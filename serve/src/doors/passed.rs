@@ -16,7 +16,7 @@
 //!
 //! Locks: none.
 
-use super::door::Place;
+use super::place::Place;
 use crate::terms::ServeError;
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType, sockopt};
 use std::env;

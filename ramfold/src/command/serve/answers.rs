@@ -99,7 +99,7 @@ impl Answers {
         let device = find(&self.devices, Some(name))?;
         let stored = device.stat().orig_data_size;
         self.devices.remove_named(name).map_err(|error| error.to_string())?;
-        Ok(format!("{name} was removed; {} of it are gone", count(stored, "stored byte")).into())
+        Ok(format!("{name} was removed, with {}", count(stored, "stored byte")).into())
     }
 
     /// An object, or an array unless there is exactly one device.

@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn children_are_found_and_the_dead_are_not() {
-        let mut child =
-            Command::new("sh").args(["-c", "cat; :"]).stdin(std::process::Stdio::piped());
-        let mut child = child.spawn().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat; :"]).stdin(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
         let grandchild = || children(child.id()).len() == 1;
         while !grandchild() {
             thread::yield_now();

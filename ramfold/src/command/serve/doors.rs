@@ -10,11 +10,11 @@
 //! | `--run` | `nbd.sock` in a directory of its own | `nbd.sock.ctl` there |
 //! | a control socket that was passed, `--control PATH` | as without | it as well |
 //!
-//! Invariant: a server that was passed its NBD sockets, or runs for a command, touches the runtime
-//! directory neither for NBD nor for control, because it may be one of many that a script has. One with `--unix` or
-//! `--tcp` serves even if it has no place in the runtime
-//! directory. If its name is taken there, it is listed as `NAME-PID`. If nothing can be made there,
-//! it warns.
+//! Invariants
+//! - A server that was passed its NBD sockets, or runs for a command, touches the runtime directory
+//!   neither for NBD nor for control, because it may be one of many that a script has.
+//! - A server with `--unix` or `--tcp` serves even if it has no place in the runtime directory. If
+//!   its name is taken there, it is listed as `NAME-PID`. If nothing can be made there, it warns.
 //!
 //! Locks: none.
 

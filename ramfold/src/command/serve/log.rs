@@ -80,8 +80,8 @@ impl Log {
         Ok(Log { voice: Voice::of(args, is_guest), is_guest, queue, lost })
     }
 
-    /// Writes a line that is not needed to standard output, unless it is quiet. A guest writes it to
-    /// standard error.
+    /// Writes a line that is not needed to standard output, unless it is quiet. A guest writes it
+    /// to standard error.
     pub(crate) fn mention(&self, line: impl Into<String>) {
         let entry = if self.is_guest { Entry::Complain } else { Entry::Mention };
         if self.voice >= Voice::Usual {

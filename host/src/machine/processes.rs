@@ -1,18 +1,50 @@
-//! Between a process and its parent: descriptors that the parent passed on, and a child that ends
-//! with its parent.
+//! Other processes: the one at the other end of a socket, the parent, and children.
 //!
-//! Invariant: nothing that the parent passed is closed, and a copy is a new descriptor. So it does
-//! not matter who else in this process has the original. Lock: none.
+//! ```text
+//!   peer_process         who has connected a Unix socket (SO_PEERCRED)
+//!   passed_descriptors   what the parent has left open for this process
+//!   forget_variables     what children are not told
+//!   end_with_parent      a child that ends with the thread that has started it
+//! ```
+//!
+//! Invariants
+//! - `None` stands for a peer that has no number here because it lives in a name space that we do
+//!   not see. The kernel gives 0 for it, which `rustix` would take for a number that cannot be.
+//! - Nothing that the parent passed is closed, and a copy is a new descriptor. So it does not
+//!   matter who else in this process has the original.
+//!
+//! Lock: none.
 
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, fs, io, mem};
 
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
 /// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
+
+/// The number of the process that connected a Unix socket, or that listened on it. `None` if the
+/// system does not say, and for sockets of other kinds.
+pub fn peer_process(socket: impl AsFd) -> Option<NonZeroU32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed and therefore open. `peer` and `len` are ours. The kernel
+    // writes at most `len` bytes, which is the size of `peer`, and any bytes are a valid `ucred`.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    // A socket of another kind has no process: the number is 0.
+    u32::try_from(peer.pid).ok().filter(|_| done == 0).and_then(NonZeroU32::new)
+}
 
 /// Copies of the `count` descriptors after standard error. Neither the originals nor the copies
 /// are open in programs that this process starts.
@@ -70,12 +102,24 @@ pub fn end_with_parent(command: &mut Command) {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle, miri))))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the system is asked")]
+    fn who_connected_is_known_and_who_is_no_process_is_not() {
+        let (ours, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_process(&ours).map(NonZeroU32::get), Some(std::process::id()));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(peer_process(&tcp), None, "TCP has addresses");
+    }
 
     /// A test has threads, and its descriptors from 3 on are whatever the harness has open.
     #[test]
+    #[cfg_attr(miri, ignore = "the system is asked")]
     fn what_is_not_there_is_an_error() {
         let refused = passed_descriptors(u16::MAX).expect_err("so many are not open");
         assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
@@ -83,6 +127,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the system is asked")]
     fn a_process_with_threads_keeps_its_environment() {
         let other = crate::thread::spawn("waits", || forget_variables(&["PATH"]).is_err());
         assert!(other.expect("a thread").join().expect("no panic"));
