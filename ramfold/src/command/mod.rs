@@ -17,7 +17,7 @@ use crate::line::args::Command;
 /// Does what was asked.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(args) => self::serve::run(args),
+        Command::Serve(args) => self::serve::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Run(args) => self::run::run(&args),

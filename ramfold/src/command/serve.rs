@@ -66,7 +66,7 @@ const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
-pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
+pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
     // So is this, because it changes the environment.
@@ -75,8 +75,8 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
         pidfile::follow_parent()?;
     }
     let is_guest = !passed.nbd.is_empty() || args.run.is_some();
-    let log = Log::start(&args, is_guest)?;
-    let outcome = serve(&args, passed, &log);
+    let log = Log::start(args, is_guest)?;
+    let outcome = serve(args, passed, &log);
     log.finish();
     outcome
 }

@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Run a program in less memory: cold pages are compressed, and come back when they are touched
     Run(Run),
     /// Serve a compressed RAM disk until interrupted
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show the memory and state of a server or of a program under run, or list what runs
     Stat(Stat),
     /// Change an attribute of a running server

@@ -18,7 +18,7 @@ struct Captive {
 impl Captive {
     fn new() -> Captive {
         let scratch = Scratch::new();
-        std::fs::create_dir(scratch.path("t")).unwrap();
+        std::fs::create_dir(scratch.path("t")).expect("a scratch directory can be written");
         Captive { scratch }
     }
 
@@ -52,6 +52,16 @@ fn a_command_has_a_disk_of_its_own() {
     assert!(first.starts_with("mine nbd+unix:///mine?socket="), "{said}");
     assert_eq!(mode, "700", "closed to others, and nothing else is said: {said}");
     assert_eq!(captive.left(), [""; 0].map(PathBuf::from));
+}
+
+/// Sockets that were passed are the server's, or another's.
+#[test]
+fn a_command_is_not_told_of_sockets_that_were_passed() {
+    let captive = Captive::new();
+    let mut serve = captive.run("env", &[]);
+    serve.env("LISTEN_PID", "1").env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "nbd");
+    let said = succeed(&mut serve);
+    assert!(said.contains("unixsocket=") && !said.contains("LISTEN_"), "{said}");
 }
 
 #[test]
