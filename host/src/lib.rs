@@ -11,6 +11,7 @@
 //!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
 //!   serve               peer_process                    the kernel names the peer of a socket
+//!   serve               passed_descriptors              copies; nothing that was passed is closed
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   programs            bound_heap                      numbers of the C library's allocator
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
@@ -61,8 +62,9 @@ pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, Ra
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
 pub use machine::{
-    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
-    prefetch_bytes, smaps, thread,
+    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, end_with_parent,
+    forget_variables, limits, passed_descriptors, peer_process, prefetch, prefetch_bytes, smaps,
+    thread,
 };
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;

@@ -24,14 +24,17 @@ mod heap;
 mod heap_bounds;
 pub mod limits;
 mod page;
-#[expect(unsafe_code, reason = "a system call with a buffer")]
-mod peer;
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
     expect(unsafe_code, reason = "an instruction that reads nothing")
 )]
 mod prefetch;
 mod pressure;
+#[expect(
+    unsafe_code,
+    reason = "a buffer for a system call, descriptors by number, work before exec"
+)]
+mod processes;
 pub mod smaps;
 #[expect(unsafe_code, reason = "sets of signals, filled by the C library")]
 pub mod thread;
@@ -44,6 +47,6 @@ pub use heap::give_back_heap;
 pub use heap_bounds::bound_heap;
 pub(crate) use limits::max_map_count;
 pub use page::PAGE_SIZE;
-pub use peer::peer_process;
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use pressure::Pressure;
+pub use processes::{end_with_parent, forget_variables, passed_descriptors, peer_process};

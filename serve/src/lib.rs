@@ -18,6 +18,7 @@
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`control`] | asks and answers questions about a running server |
+//! | [`PassedSockets`] | listening sockets that systemd or libnbd passed to this process |
 //! | [`runtime`] | where the sockets of a server lie that was given no path |
 //! | [`notify`] | tells the service manager that the server is ready |
 //! | [`shell`] | paths in commands to paste |
@@ -38,6 +39,6 @@ pub mod fuse;
 mod nbd;
 mod terms;
 
-pub use doors::{Event, Observer, Peer, Purpose, Refused, Stall, runtime};
+pub use doors::{Event, Observer, Passed, PassedSockets, Peer, Purpose, Refused, Stall, runtime};
 pub use nbd::{Server, ServerConfig};
 pub use terms::{ServeError, limits, notify, shell};

@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// Prints what was recounted. A defect is a failure in the server's words.
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
-    let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
+    let request = Request::Check { device: args.device.clone() };
+    let report = patiently(|| control::call_within(&path, &request, PATIENCE))?;
     match report.as_array().map(Vec::as_slice) {
         Some([]) => {
             print(&format!("{}: no device has a size; nothing to check\n", one_line(&args.target)))
@@ -27,7 +28,7 @@ pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
             let name = report["name"].as_str().unwrap_or(&args.target);
             print(&sentence(name, report)?)
         }),
-        None => print(&sentence(&args.target, &report)?),
+        None => print(&sentence(args.device.as_ref().unwrap_or(&args.target), &report)?),
     }
 }
 

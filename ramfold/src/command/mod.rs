@@ -3,6 +3,7 @@
 //! Invariant: a verb prints its result, or gives one failure. Locks: those of `serve`.
 
 mod check;
+mod devices;
 mod estimate;
 mod run;
 mod serve;
@@ -16,12 +17,14 @@ use crate::line::args::Command;
 /// Does what was asked.
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(args) => self::serve::run(args),
+        Command::Serve(args) => self::serve::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Run(args) => self::run::run(&args),
         Command::Estimate(args) => estimate::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Add(args) => devices::add(&args),
+        Command::Remove(args) => devices::remove(&args),
     }
 }

@@ -12,6 +12,7 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
+mod captive;
 mod document;
 mod doors;
 mod ending;
@@ -19,6 +20,7 @@ mod episodes;
 mod log;
 mod notice;
 mod page_types;
+mod pidfile;
 mod relief;
 mod tree;
 mod watch;
@@ -36,7 +38,7 @@ use disk::NbdDisk;
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{Server, ServerConfig, notify, shell};
+use serve::{PassedSockets, Server, ServerConfig, notify, shell};
 use zram::study::Study;
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig};
@@ -45,9 +47,10 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
 use answers::{Answers, Seen};
+use captive::Captive;
 use doors::Doors;
 use ending::Ending;
-use log::{Log, Voice};
+use log::Log;
 use relief::Relief;
 use watch::Watch;
 
@@ -64,24 +67,48 @@ const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
-pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
+pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    let log = Log::start(Voice::of(&args))?;
-    let outcome = serve(&args, &log);
+    // So is this, because it changes the environment.
+    let passed = PassedSockets::take()?;
+    if args.exit_with_parent {
+        pidfile::follow_parent()?;
+    }
+    let is_guest = !passed.nbd.is_empty() || args.run.is_some();
+    let log = Log::start(args, is_guest)?;
+    let outcome = serve(args, passed, &log);
     log.finish();
     outcome
 }
 
-fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
+fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Failure> {
     let ending = Ending::watch(log)?;
+    let outcome = serve_until(args, passed, &ending, log);
+    // Whatever went wrong, nothing is left behind.
+    ending.clean_up();
+    outcome
+}
+
+fn serve_until(
+    args: &args::Serve,
+    passed: PassedSockets,
+    ending: &Ending,
+    log: &Log,
+) -> Result<(), Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
-    let limit = memory_limit(args.memory_limit)?;
-    let doors = Doors::choose(args, log)?;
+    let count = args.export.len() as u64 + 1;
+    let limit = memory_limit(args.memory_limit, count)?;
+    let default = default_export(args)?;
+    let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
+    let doors = Doors::choose(args, passed, private, log)?;
     let devices = Arc::new(devices(args, limit, log)?);
     let device = first_device(&devices, args, log)?;
-    warn_of_limit(device.mem_limit(), log);
-    let start = || Nbd::start(&devices, &device, doors.config(args, watch.observer()));
+    for export in &args.export {
+        export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
+    }
+    warn_of_limit(device.mem_limit().saturating_mul(count), log);
+    let start = || Nbd::start(&devices, &device, doors.config(args, default, watch.observer()));
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
@@ -95,21 +122,43 @@ fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     watch.devices(&devices, &target);
-    announce(args, &device, server, tree.as_deref(), log);
+    args.pidfile.as_deref().map(|path| pidfile::write(path, ending)).transpose()?;
+    announce(args, &devices, server, tree.as_deref(), log);
+    let captive = args.run.as_deref().map(|command| {
+        let uris = server.map(|server| server.uris()).unwrap_or_default();
+        Captive::start(command, &doors.variables(&uris, default), ending)
+    });
+    let captive = captive.transpose()?;
     ending.wait(tree.as_deref(), server.is_some());
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
+    let code = captive.map_or(Ok(0), Captive::end);
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
     tree.iter().for_each(|tree| tree.wait());
     log.mention(farewell(&args.name, &devices));
-    Ok(())
+    match code? {
+        0 => Ok(()),
+        code => Err(Failure::Ended(code)),
+    }
 }
 
-/// The NBD server of all devices. While it runs, the first is neither reset nor removed.
+/// The name of the export that clients get who ask for none.
+fn default_export(args: &args::Serve) -> Result<&str, Failure> {
+    let names = || std::iter::once(&args.name).chain(args.export.iter().map(|one| &one.name));
+    let asked = args.default_export.as_ref().unwrap_or(&args.name);
+    if names().any(|name| name == asked) {
+        return Ok(asked);
+    }
+    let known = names().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Err(Failure::Usage(format!("--default-export: {asked:?} is not one of the devices: {known}")))
+}
+
+/// The NBD server of all devices. While it runs, the first device and that of the default export
+/// are neither reset nor removed.
 struct Nbd {
     server: Arc<Server>,
-    _opened: Opened,
+    _opened: [Opened; 2],
 }
 
 impl Nbd {
@@ -118,21 +167,25 @@ impl Nbd {
         first: &Arc<Device>,
         config: ServerConfig,
     ) -> Result<Nbd, Failure> {
-        let opened = first.open().map_err(refusal)?.held_by("the NBD server");
-        if opened.disk().is_none() {
-            return Err(Failure::about(first.name(), "it has no size"));
-        }
+        let default = devices.find(&config.name).unwrap_or_else(|| Arc::clone(first));
+        let open = |device: &Arc<Device>| {
+            let opened = device.open().map_err(refusal)?.held_by("the NBD server");
+            let sizeless = || Failure::about(device.name(), "it has no size");
+            opened.disk().map(|_| opened).ok_or_else(sizeless)
+        };
+        let opened = [open(first)?, open(&default)?];
         let server = Server::start_devices(Arc::clone(devices), config)?;
         Ok(Nbd { server: Arc::new(server), _opened: opened })
     }
 }
 
-/// The memory limit that was asked for, or else the default.
-fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
+/// The memory limit of each device that was asked for, or else its share of the default.
+fn memory_limit(asked: Option<u64>, devices: u64) -> Result<u64, Failure> {
     let system = limits::memory_available();
     let Some(limit) = asked else {
         let least = PAGE_SIZE as u64;
-        return system.default_limit.filter(|&bytes| bytes >= least).ok_or_else(|| {
+        let share = system.default_limit.map(|bytes| bytes / devices);
+        return share.filter(|&bytes| bytes >= least).ok_or_else(|| {
             let why = "no memory is available, or the system does not say how much";
             Failure::Failed(format!("{why}; give --memory-limit"))
         });
@@ -172,7 +225,7 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
         |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
     if let Some(available) = available.filter(is_the_table) {
         log.complain(format!(
-            "warning: once all of --size {} is written its slot table takes {}; with the memory \
+            "warning: once all of {} is written the slot table takes {}; with the memory \
              limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(disksize),
             human(table),
@@ -206,9 +259,10 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
 }
 
 fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
-    warn_of_table(args.size.unwrap_or(0), mem_limit, log);
-    let config = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
-    let memory = Memory::with_room_for(config, mem_limit)?;
+    let all = mem_limit.saturating_mul(args.export.len() as u64 + 1);
+    warn_of_table(sizes(args), all, log);
+    let config = MemoryConfig { expected_bytes: all, ..MemoryConfig::for_disk(room(args)) };
+    let memory = Memory::with_room_for(config, all)?;
     if memory.limit_max().is_some() {
         log.complain(
             "warning: the system refuses addresses for more than --memory-limit (see `ulimit -v`): \
@@ -230,9 +284,15 @@ fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Fai
 
 /// Bytes of all disks together. Addresses are reserved for them.
 fn room(args: &args::Serve) -> u64 {
-    let asked = args.size.unwrap_or(0);
+    let asked = sizes(args);
     // Devices that are added later through the tree get their sizes then.
     if args.fuse.is_some() { asked.max(TREE_ROOM) } else { asked }
+}
+
+/// Bytes of all disks that were asked for.
+fn sizes(args: &args::Serve) -> u64 {
+    let exports = args.export.iter().map(|export| export.size);
+    exports.fold(args.size.unwrap_or(0), u64::saturating_add)
 }
 
 /// The device that was asked for, with its size if it was given one.
@@ -293,7 +353,7 @@ fn refusal(error: AttributeError) -> Failure {
 /// Tells people and the service manager where it serves.
 fn announce(
     args: &args::Serve,
-    device: &Device,
+    devices: &Devices,
     server: Option<&Arc<Server>>,
     tree: Option<&Fuse>,
     log: &Log,
@@ -303,20 +363,28 @@ fn announce(
         log.mention(announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
-        log.mention(tree_announcement(name, tree.directory(), device.disk().is_some()));
+        log.mention(tree_announcement(name, tree.directory(), args.size.is_some()));
     }
+    let exports = args.export.iter().map(|export| (&export.name, Some(export.size)));
+    for (name, asked) in std::iter::once((name, args.size)).chain(exports) {
+        devices.find(name).iter().for_each(|device| log.mention(described(device, asked)));
+    }
+    if let Err(error) = notify::ready() {
+        log.complain(format!("the service manager cannot be told: {error}"));
+    }
+}
+
+/// A device, with its size and its limit.
+fn described(device: &Device, asked: Option<u64>) -> String {
     let size = device.disk().map_or("no size yet".to_owned(), |disk| {
         let size = disk.config().disksize;
-        format!("{} for clients to fill{}", human(size), rounded(args.size, size))
+        format!("{} for clients to fill{}", human(size), rounded(asked, size))
     });
     let limit = match device.mem_limit() {
         0 => "no limit of memory".to_owned(),
         bytes => format!("at most {} of memory", human(bytes)),
     };
-    log.mention(format!("{name}: {size}, {limit}"));
-    if let Err(error) = notify::ready() {
-        log.complain(format!("the service manager cannot be told: {error}"));
-    }
+    format!("{}: {size}, {limit}", device.name())
 }
 
 /// A note if the size is not the one that was asked for.
@@ -329,8 +397,12 @@ fn rounded(asked: Option<u64>, size: u64) -> String {
 
 /// Where it serves, and a command to paste that shows the export.
 fn announcement(name: &str, uris: &[String]) -> String {
-    let example = uris.first().map_or("", String::as_str);
-    format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
+    match uris {
+        [] => format!("{name}: serving an abstract socket, which has no NBD address"),
+        [example, ..] => {
+            format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
+        }
+    }
 }
 
 /// Where the tree is mounted, and a command to paste.
@@ -390,6 +462,6 @@ mod tests {
 
     #[test]
     fn a_limit_asked_for_is_taken() {
-        assert_eq!(memory_limit(Some(1 << 20)).unwrap(), 1 << 20);
+        assert_eq!(memory_limit(Some(1 << 20), 1).unwrap(), 1 << 20);
     }
 }

@@ -58,7 +58,7 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
     if args.pagetypeinfo {
         return page_types(&path, args);
     }
-    let mut stat = control::call(&path, &Request::Stat)?;
+    let mut stat = control::call(&path, &Request::Stat { device: args.device.clone() })?;
     if !of_devices(&stat) {
         return Err(ControlError::Garbled(path).into());
     }
@@ -83,7 +83,11 @@ fn show_run(args: &args::Stat, target: &str, no_server: ControlError) -> Result<
         _ => None,
     };
     let Some(run) = run else { return Err(no_server.into()) };
-    let of_servers = [("--classes", args.classes), ("--pagetypeinfo", args.pagetypeinfo)];
+    let of_servers = [
+        ("--classes", args.classes),
+        ("--pagetypeinfo", args.pagetypeinfo),
+        ("a device", args.device.is_some()),
+    ];
     if let Some((option, _)) = of_servers.into_iter().find(|(_, is_given)| *is_given) {
         let why = "is of servers, and this is a run of ramfold run";
         return Err(Failure::Usage(format!("{target}: {option} {why}")));
@@ -102,7 +106,7 @@ fn of_devices(stat: &Value) -> bool {
 }
 
 fn classes(path: &Path, args: &args::Stat) -> Result<(), Failure> {
-    let table = control::call(path, &Request::Classes)?;
+    let table = control::call(path, &Request::Classes { device: args.device.clone() })?;
     if args.json {
         return print_json(&table["rows"], args.watch.is_some());
     }

@@ -11,6 +11,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
+use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::size;
 
@@ -32,11 +33,15 @@ pub(crate) enum Command {
     /// Run a program in less memory: cold pages are compressed, and come back when they are touched
     Run(Run),
     /// Serve a compressed RAM disk until interrupted
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Show the memory and state of a server or of a program under run, or list what runs
     Stat(Stat),
     /// Change an attribute of a running server
     Set(Set),
+    /// Add a device to a running server; it is an NBD export at once
+    Add(Add),
+    /// Remove a device from a running server, with all that it stores
+    Remove(Remove),
     /// Compute what files or a process would take, with each algorithm and chain orders 2 to 4
     Estimate(Estimate),
     /// Build a dictionary from files or a process, and measure what it saves
@@ -56,7 +61,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     #[arg(required_unless_present = "fuse", allow_negative_numbers = true)]
     pub(crate) size: Option<u64>,
-    /// The most memory that stored pages may take [default: half of what is available]
+    /// Another device, and an export of this name. May be repeated
+    #[arg(long, value_name = "NAME=SIZE", requires = "size", value_parser = Export::parse)]
+    pub(crate) export: Vec<Export>,
+    /// The export that clients get who ask for none [default: that of --name]
+    #[arg(long, value_name = "NAME", requires = "size")]
+    pub(crate) default_export: Option<String>,
+    /// The most memory that stored pages of a device may take [default: half of what is available,
+    /// divided by the devices]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
@@ -92,6 +104,21 @@ pub(crate) struct Serve {
     /// Allow --tcp addresses that other machines can reach; NBD has no password
     #[arg(long, requires = "tcp")]
     pub(crate) tcp_anywhere: bool,
+    /// Listen for stat, set and check here as well; PATH ends in .ctl. A server whose NBD sockets
+    /// were passed by systemd or libnbd has no other control socket of its own
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Serve a private socket while this shell command runs, and end with its exit status. It has
+    /// $uri (and $nbd), $unixsocket and $exportname
+    #[arg(long, value_name = "COMMAND", requires = "size")]
+    #[arg(conflicts_with_all = ["unix", "tcp", "fuse"])]
+    pub(crate) run: Option<String>,
+    /// Write the number of the process here once clients can connect, and remove it at the end
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pidfile: Option<PathBuf>,
+    /// End, as at SIGTERM, when the process that started the server ends
+    #[arg(long)]
+    pub(crate) exit_with_parent: bool,
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -166,6 +193,8 @@ pub(crate) struct Stat {
     /// Socket, nbd+unix address or name of a server, or program or process of ramfold run
     /// [default: list what runs]
     pub(crate) target: Option<String>,
+    /// A device of a server [default: all]
+    pub(crate) device: Option<String>,
     /// Print JSON, with bytes as integers
     #[arg(long)]
     pub(crate) json: bool,
@@ -237,6 +266,28 @@ pub(crate) struct Train {
 pub(crate) struct Check {
     /// Socket, nbd+unix address or name of a server
     pub(crate) target: String,
+    /// A device of the server [default: all]
+    pub(crate) device: Option<String>,
+}
+
+/// `ramfold add`
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    /// Socket, nbd+unix address or name of a server
+    pub(crate) target: String,
+    /// The name and the size of the device
+    #[arg(value_name = "NAME=SIZE", value_parser = Export::parse)]
+    pub(crate) export: Export,
+}
+
+/// `ramfold remove`
+#[derive(Args, Debug)]
+pub(crate) struct Remove {
+    /// Socket, nbd+unix address or name of a server
+    pub(crate) target: String,
+    /// The name of the device; it is refused while a client has it open
+    #[arg(value_name = "NAME")]
+    pub(crate) device: String,
 }
 
 /// Refuses an algorithm that uses no dictionary.
@@ -249,26 +300,6 @@ pub(crate) fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
     let names: Vec<&str> = takers.map(|algorithm| algorithm.name()).collect();
     let text = format!("{algorithm} uses no dictionary; these do: {}", names.join(" "));
     Err(Failure::Usage(text))
-}
-
-/// Checks a device's name, which becomes a file name and a part of addresses.
-fn device_name(text: &str) -> Result<String, String> {
-    const LEN_MAX: usize = 64;
-    let plain = |c: char| c.is_alphanumeric() || "-_.+@:".contains(c);
-    // A device called `x.sock` would answer instead of the device `x`, whose sockets are x.sock and
-    // x.ctl. The tree has files of its own with the other names.
-    let taken = text.ends_with(".sock")
-        || text.ends_with(".ctl")
-        || ["zram-control", "buddyinfo", "pagetypeinfo"].contains(&text);
-    let sized = !text.is_empty() && text.len() <= LEN_MAX && !taken;
-    if !sized || text.starts_with(['.', '-']) || !text.chars().all(plain) {
-        return Err(format!(
-            "{text:?} is not a name for a device; use up to {LEN_MAX} letters and digits, and \
-             after the first also - _ . + @ :, but no .sock or .ctl at the end, and no name that \
-             the tree has for its own files"
-        ));
-    }
-    Ok(text.to_owned())
 }
 
 /// Checks the form of an address to listen on. The system resolves the host later.
@@ -321,7 +352,6 @@ fn process(text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use std::collections::BTreeSet;
 
     #[test]
     fn the_definition_is_sound() {
@@ -365,105 +395,6 @@ mod tests {
         assert_eq!((chain_order("3"), process("3")), (Ok(3), Ok(3)));
         for text in ["", "+3", " 3", "3 ", "-3", "3.0", "0x3"] {
             assert!(chain_order(text).is_err() && process(text).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn names_that_would_surprise_a_file_system_are_refused() {
-        for name in ["", ".", "..", "a/b", ".hidden", "a b", "a\n", "a?b", &"x".repeat(65)] {
-            assert!(device_name(name).is_err(), "{name:?}");
-        }
-        for name in ["zram-control", "buddyinfo", "pagetypeinfo"] {
-            assert!(device_name(name).is_err(), "{name}: the tree has a file of that name");
-        }
-        for name in ["zram0", "scratch-1", "a.b"] {
-            assert_eq!(device_name(name).as_deref(), Ok(name));
-        }
-    }
-
-    /// The manual writes the option `--size` as `.Fl -size` or `.It Fl -size`.
-    #[test]
-    fn the_manual_has_every_option_and_no_other() {
-        let mut options = BTreeSet::from(["help", "version"]);
-        let (manual, line) = (include_str!("../../man/ramfold.1"), Line::command());
-        for verb in line.get_subcommands() {
-            let heading = format!(".Ss ramfold {}\n", verb.get_name());
-            assert!(manual.contains(&heading), "no {heading}");
-            options.extend(verb.get_arguments().filter_map(clap::Arg::get_long));
-        }
-        let words: Vec<&str> = manual.split_ascii_whitespace().collect();
-        let flags = words.windows(2).filter(|pair| pair[0].trim_start_matches('.') == "Fl");
-        let told: BTreeSet<&str> = flags.filter_map(|pair| pair[1].strip_prefix('-')).collect();
-        assert_eq!(told, options, "in the manual, and on the command line");
-    }
-
-    /// The words of a text that could be names of algorithms.
-    fn names(text: &str) -> BTreeSet<&str> {
-        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect()
-    }
-
-    #[test]
-    fn help_manual_and_document_name_every_algorithm() {
-        let line = Line::command();
-        let manual = include_str!("../../man/ramfold.1");
-        let of_option = |part: &'static str| part.split(".It Fl ").next().unwrap_or_default();
-        let mut told = manual.split(".It Fl -algorithm Ar ").skip(1).map(of_option);
-        for (verb, dictionary) in [("run", false), ("serve", false), ("train", true)] {
-            let option = line.find_subcommand(verb).unwrap().get_arguments();
-            let option = option.into_iter().find(|option| option.get_id() == "algorithm").unwrap();
-            let help = option.get_help().unwrap().to_string();
-            let manual = told.next().unwrap();
-            for algorithm in codec::Algorithm::ALL {
-                let expected = !dictionary || algorithm.takes_dictionary();
-                let name = algorithm.name();
-                assert_eq!(names(&help).contains(name), expected, "--help of {verb}: {name}");
-                assert_eq!(names(manual).contains(name), expected, "manual of {verb}: {name}");
-            }
-        }
-        let document = include_str!("../../../docs/zram.md");
-        for algorithm in codec::Algorithm::ALL {
-            assert!(
-                document.contains(&format!("\n| `{algorithm}` | ")),
-                "docs/zram.md: {algorithm}"
-            );
-        }
-    }
-
-    #[test]
-    fn help_and_manual_name_every_rule_of_size_classes() {
-        help_and_manual_name("rule", &zsmalloc::Rule::ALL.map(zsmalloc::Rule::name));
-    }
-
-    #[test]
-    fn help_and_manual_name_every_design_and_way_to_free() {
-        help_and_manual_name("design", &LockDesign::ALL.map(LockDesign::name));
-        help_and_manual_name("free", &FreeDesign::ALL.map(FreeDesign::name));
-    }
-
-    /// The help and the manual of an option of `serve` have these names.
-    #[track_caller]
-    fn help_and_manual_name(option: &str, expected: &[&str]) {
-        let line = Line::command();
-        let serve = line.find_subcommand("serve").unwrap();
-        let argument = serve.get_arguments().find(|argument| argument.get_id() == option).unwrap();
-        let help = argument.get_help().unwrap().to_string();
-        let manual = include_str!("../../man/ramfold.1");
-        let manual = manual.split(&format!(".It Fl -{option} Ar ")).nth(1).unwrap();
-        let manual = manual.split(".It Fl ").next().unwrap();
-        for name in expected {
-            assert!(names(&help).contains(name), "--help of serve --{option}: {name}");
-            assert!(names(manual).contains(name), "manual of serve --{option}: {name}");
-        }
-    }
-
-    #[test]
-    fn the_document_names_every_attribute() {
-        let document = include_str!("../../../docs/zram.md");
-        for attribute in zram::Attribute::ALL {
-            assert!(
-                document.contains(&format!("\n| `{attribute}` | ")),
-                "docs/zram.md: {attribute}"
-            );
         }
     }
 

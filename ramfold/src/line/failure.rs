@@ -5,7 +5,7 @@
 //!   Failed        everything else        exit code 1: the system or a server refused
 //!   ReaderGone    `ramfold .. | head`    exit code 0, and no message
 //!   NotStarted    `ramfold run`          exit code 126 or 127, as a shell's
-//!   Ended         `ramfold run`          the program's exit code, and no message
+//!   Ended         `run`, `serve --run`   its exit code, and no message
 //! ```
 //!
 //! Invariant: a message is one line that names what it is about. Locks: none.

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //!   words --usage--> args: options, each well formed --> a verb
-//!                      |-- attribute: what `set` changes
+//!                      |-- attribute: what `set` changes      export: a device that is asked for
 //!                      '-- size: numbers that people read and write
 //!   output: standard output and standard error          failure: why a verb did not succeed
 //!   whole: files that are made or replaced as a whole
 //! ```
 //!
-//! Invariant: nothing here asks a server, except that `attribute` makes a change to devices that it
-//! was given. Locks: none.
+//! Invariant: nothing here asks a server, except that `attribute` and `export` change devices that
+//! they were given. Locks: none.
 
 pub(crate) mod args;
 pub(crate) mod attribute;
+#[cfg(test)]
+mod documents;
+pub(crate) mod export;
 mod failure;
 pub(crate) mod output;
 pub(crate) mod size;

@@ -3,6 +3,8 @@
 //! ```text
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
 //!   filesystem  nbdfuse, a loop device, ext4
+//!   activation  sockets that systemd or libnbd pass to a server
+//!   captive     --run, --pidfile, --exit-with-parent
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
 //!   notices     what an operator is told, and with what remedy
@@ -12,6 +14,7 @@
 //!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
 //!   designs     lock designs and ways to free that studies compare
+//!   exports     several disks of one server, by name
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
@@ -28,12 +31,15 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod anonymous;
 mod attributes;
 mod backing;
+mod captive;
 mod clients;
 mod closed;
 mod designs;
+mod exports;
 mod far;
 mod figures;
 mod filesystem;

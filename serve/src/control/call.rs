@@ -244,7 +244,7 @@ mod tests {
         let (_listener, path) = listener("stopped");
         let started = std::time::Instant::now();
         let waits = Waits { look: SOON, ping: 2 * SOON, limit: LATE };
-        let asked = exchange(&path, &Request::Check, &waits);
+        let asked = exchange(&path, &Request::CHECK, &waits);
         std::fs::remove_file(&path).unwrap();
         let error = asked.unwrap_err();
         assert!(matches!(error, ControlError::Timeout(_)), "{error:?}");
@@ -260,7 +260,7 @@ mod tests {
                 BufReader::new(&caller).read_line(&mut String::new()).unwrap();
                 (&caller).write_all(said.as_bytes()).unwrap();
             });
-            let asked = call_within(&path, &Request::Stat, LATE);
+            let asked = call_within(&path, &Request::STAT, LATE);
             server.join().unwrap();
             std::fs::remove_file(&path).unwrap();
             let told = asked.unwrap_err().to_string();

@@ -3,6 +3,8 @@
 //! ```text
 //!   {"cmd":"ping"}                                        -> {"ok":null}
 //!   {"cmd":"stat"}                                        -> {"ok":{..}}
+//!   {"cmd":"check","device":"zram1"}                      -> {"ok":{..}}
+//!   {"cmd":"add","name":"data","size":1073741824}         -> {"ok":"what was done"}
 //!   {"cmd":"set","attribute":"mem_limit","value":"64M"}   -> {"error":"why not"}
 //! ```
 //!
@@ -52,9 +54,17 @@ pub enum Request {
     /// Asks only whether the server answers.
     Ping,
     /// Asks for all figures.
-    Stat,
+    Stat {
+        /// Of this device, or of all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+    },
     /// Asks for the table of size classes.
-    Classes,
+    Classes {
+        /// Of this device, or of all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+    },
     /// Asks for free pages by migratetype and order.
     Pagetypeinfo,
     /// Changes an attribute.
@@ -65,7 +75,32 @@ pub enum Request {
         value: String,
     },
     /// Has everything recounted and compared with the counters.
-    Check,
+    Check {
+        /// Of this device, or of all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<String>,
+    },
+    /// Adds a device that has a size from the start.
+    Add {
+        /// Its name, which is its export's too.
+        name: String,
+        /// Bytes on its disk.
+        size: u64,
+    },
+    /// Removes a device that is not in use.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Request {
+    /// Asks for the figures of all devices.
+    pub const STAT: Request = Request::Stat { device: None };
+    /// Asks for the tables of all devices.
+    pub const CLASSES: Request = Request::Classes { device: None };
+    /// Has all devices recounted.
+    pub const CHECK: Request = Request::Check { device: None };
 }
 
 /// An answer.

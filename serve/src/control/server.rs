@@ -9,7 +9,7 @@
 //! Locks: none here, and none is held while the handler runs.
 
 use super::{CONTROL_CONNECTIONS_MAX, IDLE_MAX, LINE_MAX, Request, Response};
-use crate::doors::{Door, Observer, Places, Purpose, Rules, Serve, Service, Ticket};
+use crate::doors::{Door, Observer, Passed, Places, Purpose, Rules, Serve, Service, Ticket};
 use crate::terms::ServeError;
 use crate::terms::limits::{self, CONTROL_RESERVE, REFUSAL_MAX, STOP_GRACE};
 use std::fmt;
@@ -31,17 +31,21 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
-    /// Answers requests at each of these paths. If one of them fails, none is served.
+    /// Answers requests at each of these paths, and on sockets that were passed to this process. If
+    /// one of them fails, none is served.
     ///
     /// # Errors
     ///
     /// [`ServeError`] if a socket cannot be made or a thread cannot be started.
     pub fn start(
         places: &[PathBuf],
+        passed: &[Passed],
         handler: Arc<Handler>,
         observer: Observer,
     ) -> Result<Self, ServeError> {
-        let doors = places.iter().map(|path| Door::unix(path)).collect::<Result<Vec<_>, _>>()?;
+        let made = places.iter().map(|path| Door::unix(path));
+        let passed = passed.iter().map(Door::passed);
+        let doors = passed.chain(made).collect::<Result<Vec<_>, _>>()?;
         let serve: Arc<Serve> = Arc::new(move |ticket| {
             // Only the caller needs to know how it ended, and it sees the connection close.
             let _ = converse(ticket, &*handler);

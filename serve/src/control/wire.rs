@@ -12,26 +12,44 @@ use serde::Deserialize;
 #[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Request {
     Ping {},
-    Stat {},
-    Classes {},
+    Stat {
+        #[serde(default)]
+        device: Option<String>,
+    },
+    Classes {
+        #[serde(default)]
+        device: Option<String>,
+    },
     Pagetypeinfo {},
     Set {
         attribute: String,
         #[serde(default)]
         value: String,
     },
-    Check {},
+    Check {
+        #[serde(default)]
+        device: Option<String>,
+    },
+    Add {
+        name: String,
+        size: u64,
+    },
+    Remove {
+        name: String,
+    },
 }
 
 impl From<Request> for super::Request {
     fn from(request: Request) -> super::Request {
         match request {
             Request::Ping {} => super::Request::Ping,
-            Request::Stat {} => super::Request::Stat,
-            Request::Classes {} => super::Request::Classes,
+            Request::Stat { device } => super::Request::Stat { device },
+            Request::Classes { device } => super::Request::Classes { device },
             Request::Pagetypeinfo {} => super::Request::Pagetypeinfo,
             Request::Set { attribute, value } => super::Request::Set { attribute, value },
-            Request::Check {} => super::Request::Check,
+            Request::Check { device } => super::Request::Check { device },
+            Request::Add { name, size } => super::Request::Add { name, size },
+            Request::Remove { name } => super::Request::Remove { name },
         }
     }
 }
@@ -56,5 +74,22 @@ mod tests {
         let set = r#"{"cmd":"set","attribute":"a","valeu":"b"}"#;
         let refused = serde_json::from_str::<Request>(set).expect_err("a field");
         assert!(refused.to_string().contains("`valeu`"), "{refused}");
+    }
+
+    #[test]
+    fn a_request_about_one_device_is_read_back() {
+        for text in [
+            r#"{"cmd":"stat","device":"a"}"#,
+            r#"{"cmd":"classes","device":"a"}"#,
+            r#"{"cmd":"check","device":"a"}"#,
+            r#"{"cmd":"add","name":"a","size":4096}"#,
+            r#"{"cmd":"remove","name":"a"}"#,
+        ] {
+            let read = serde_json::from_str::<Request>(text).expect("a request");
+            assert_eq!(serde_json::to_string(&read).expect("it has a JSON form"), text);
+        }
+        for text in [r#"{"cmd":"add","name":"a"}"#, r#"{"cmd":"add","name":"a","size":-1}"#] {
+            serde_json::from_str::<Request>(text).expect_err(text);
+        }
     }
 }

@@ -14,23 +14,28 @@
 //! - Looking, removing, binding and listening happen under a lock on the directory. So one of two
 //!   servers that start at the same time sees the other.
 //! - When a door closes, it removes its path only if the path still leads to its own socket.
+//! - A socket that was [`Passed`] to this process stays as it is, for its owner. A thread that
+//!   waits for a connection to it is woken by an event of our own.
 //!
 //! Lock: the directory's (`flock`), which other processes take too. It is held for less than a
 //! millisecond, and never while a connection is waited for.
 
+use super::passed::Passed;
+use super::place::Place;
 use super::socket::Socket;
 use crate::terms::ServeError;
 use crate::terms::limits::SOCKET_PATH_MAX;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FlockOperation, Mode};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -46,19 +51,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Door {
     fd: OwnedFd,
     place: Place,
-}
-
-/// Where a door is.
-pub(crate) enum Place {
-    /// At a path, where it is the file with this device and inode.
-    Unix {
-        /// The path as it was given, absolute or not.
-        path: PathBuf,
-        /// Device and inode.
-        file: (u64, u64),
-    },
-    /// At an address, with the port that the system chose if none was given.
-    Tcp(SocketAddr),
+    /// Ends a wait for a connection to a socket that was passed.
+    wake: Option<OwnedFd>,
 }
 
 impl Door {
@@ -76,7 +70,19 @@ impl Door {
             other => failed(other.into()),
         })?;
         let file = identity(&fs::symlink_metadata(path).map_err(failed)?);
-        Ok(Self { fd, place: Place::Unix { path: path.to_owned(), file } })
+        let place = Place::Unix { path: path.to_owned(), ours: Some(file) };
+        Ok(Self { fd, place, wake: None })
+    }
+
+    /// Listens on a socket that was passed to this process. It was bound by its owner, who decided
+    /// who can reach it.
+    pub(crate) fn passed(passed: &Passed) -> Result<Self, ServeError> {
+        let failed = |error: io::Error| ServeError::Passed(error.to_string());
+        let fd = passed.as_fd().try_clone_to_owned().map_err(failed)?;
+        // Another process may accept on it too, and take the connection that was announced here.
+        ioctl_fionbio(&fd, true).map_err(|error| failed(error.into()))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        Ok(Self { fd, place: passed.place(), wake: Some(wake) })
     }
 
     /// Listens at `HOST:PORT`. Without `anywhere` it must be an address of the loopback.
@@ -88,7 +94,7 @@ impl Door {
         }
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        Ok(Self { fd: listener.into(), place: Place::Tcp(local) })
+        Ok(Self { fd: listener.into(), place: Place::Tcp(local), wake: None })
     }
 
     /// Where the door is.
@@ -98,6 +104,24 @@ impl Door {
 
     /// Waits for a connection.
     pub(crate) fn accept(&self) -> Result<Socket, Errno> {
+        if let Some(wake) = &self.wake {
+            return self.accept_passed(wake);
+        }
+        self.accept_now()
+    }
+
+    /// Waits without holding the socket: `INTR` if the door was closed, or if another process has
+    /// taken the connection.
+    fn accept_passed(&self, wake: &OwnedFd) -> Result<Socket, Errno> {
+        let mut events = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(wake, PollFlags::IN)];
+        poll(&mut events, None)?;
+        if !events[1].revents().is_empty() {
+            return Err(Errno::INTR);
+        }
+        self.accept_now().map_err(|error| if error == Errno::AGAIN { Errno::INTR } else { error })
+    }
+
+    fn accept_now(&self) -> Result<Socket, Errno> {
         let socket = Socket::new(net::accept_with(&self.fd, SocketFlags::CLOEXEC)?);
         if let Place::Tcp(_) = self.place {
             // Both settings are improvements. Neither is needed.
@@ -108,9 +132,14 @@ impl Door {
 
     /// Ends listening: a blocked `accept` returns, and the path is removed.
     pub(crate) fn close(&self) {
-        if let Place::Unix { path, file } = &self.place {
-            let ours = fs::symlink_metadata(path).is_ok_and(|found| identity(&found) == *file);
-            if ours {
+        if let Some(wake) = &self.wake {
+            // It fails only if it was woken 2^64 times before.
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+            return;
+        }
+        if let Place::Unix { path, ours: Some(file) } = &self.place {
+            let is_ours = fs::symlink_metadata(path).is_ok_and(|found| identity(&found) == *file);
+            if is_ours {
                 // If another process was faster, the path is gone, as it should be.
                 let _ = fs::remove_file(path);
             }

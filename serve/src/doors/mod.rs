@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   runtime: where a socket lies --> door: listens --> service: a thread for each connection
+//!   passed: made by another  -------'                    |
 //!                                                        |      \
 //!                                      guests: who is served     event: what the owner is told
 //!                                      reserve: descriptors      buffer: counted bytes
@@ -15,15 +16,19 @@ mod buffer;
 mod door;
 mod event;
 mod guests;
+mod passed;
 mod peer;
+mod place;
 mod reserve;
 pub mod runtime;
 mod service;
 mod socket;
 
 pub(crate) use buffer::{Buffer, Inbox, Meter, NoMemory, Outbox};
-pub(crate) use door::{Door, Place, clear_abandoned, knock};
+pub(crate) use door::{Door, clear_abandoned, knock};
 pub use event::{Event, Observer, Purpose, Refused, Stall};
 pub(crate) use guests::Places;
+pub use passed::{Passed, PassedSockets};
 pub use peer::Peer;
+pub(crate) use place::Place;
 pub(crate) use service::{Rules, Serve, Service, Ticket};

@@ -1,4 +1,5 @@
-//! The NBD server: it serves exports at any number of Unix sockets and TCP addresses.
+//! The NBD server: it serves exports at any number of Unix sockets and TCP addresses, and on
+//! sockets that were passed to it.
 //!
 //! ```text
 //!   door --> service: a thread for each connection --> handshake --> transmission
@@ -14,7 +15,8 @@ use super::exports::{Exports, OfDevices, OneDisk};
 use super::handshake;
 use super::transmission::{self, End, Link, Waits};
 use crate::doors::{
-    Door, Event, Meter, Observer, Place, Places, Purpose, Refused, Rules, Serve, Service, Ticket,
+    Door, Event, Meter, Observer, Passed, Place, Places, Purpose, Refused, Rules, Serve, Service,
+    Ticket,
 };
 use crate::terms::{ServeError, limits, uri};
 use disk::Disk;
@@ -38,6 +40,8 @@ pub struct ServerConfig {
     pub tcp: Vec<String>,
     /// Allows addresses that other machines can reach. NBD has no password.
     pub tcp_anywhere: bool,
+    /// Sockets to listen on that were passed to this process. `tcp_anywhere` is not about them.
+    pub passed: Vec<Passed>,
     /// How many connections are served at a time. One more is refused with a message. The server
     /// takes at most half of the descriptors that the process may have.
     pub connections_max: usize,
@@ -63,6 +67,7 @@ impl ServerConfig {
             unix: Vec::new(),
             tcp: Vec::new(),
             tcp_anywhere: false,
+            passed: Vec::new(),
             connections_max: limits::CONNECTIONS_MAX,
             handshake_timeout: limits::HANDSHAKE_TIMEOUT,
             idle_after: limits::IDLE_AFTER,
@@ -135,14 +140,15 @@ impl Server {
         Ok(Self { service, meter, name: config.name })
     }
 
-    /// The addresses at which clients find the default export, one for each listener.
+    /// The addresses at which clients find the default export, those of [`uris_of`](Self::uris_of).
     pub fn uris(&self) -> Vec<String> {
         self.uris_of(&self.name)
     }
 
-    /// The addresses at which clients find the export of this name.
+    /// The addresses at which clients find the export of this name. A socket with an abstract name
+    /// has none.
     pub fn uris_of(&self, name: &str) -> Vec<String> {
-        self.service.doors().iter().map(|door| uri(name, door.place())).collect()
+        self.service.doors().iter().filter_map(|door| uri(name, door.place())).collect()
     }
 
     /// How many connections are served this export right now.
@@ -211,16 +217,18 @@ fn words(why: Refused) -> String {
     }
 }
 
-fn uri(name: &str, place: &Place) -> String {
+fn uri(name: &str, place: &Place) -> Option<String> {
     match place {
-        Place::Unix { path, .. } => uri::unix(name, path),
-        Place::Tcp(address) => uri::tcp(name, *address),
+        Place::Unix { path, .. } => Some(uri::unix(name, path)),
+        Place::Tcp(address) => Some(uri::tcp(name, *address)),
+        Place::Unreachable => None,
     }
 }
 
 fn open_doors(config: &ServerConfig) -> Result<Vec<Door>, ServeError> {
     let unix = config.unix.iter().map(|path| Door::unix(path));
     let tcp = config.tcp.iter().map(|address| Door::tcp(address, config.tcp_anywhere));
-    let doors = unix.chain(tcp).collect::<Result<Vec<_>, _>>()?;
+    let passed = config.passed.iter().map(Door::passed);
+    let doors = passed.chain(unix).chain(tcp).collect::<Result<Vec<_>, _>>()?;
     if doors.is_empty() { Err(ServeError::NoListener) } else { Ok(doors) }
 }

@@ -44,6 +44,8 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// What was passed to this process to listen on makes no sense.
+    Passed(String),
     /// A killed server has left a mount there that cannot be removed.
     Dead(PathBuf),
     /// Neither the directory nor its parent exists.
@@ -101,6 +103,7 @@ impl fmt::Display for ServeError {
                  use 127.0.0.1"
             ),
             Self::Tcp { address, source } => write!(f, "{address}: {source}"),
+            Self::Passed(why) => write!(f, "socket activation: {why}"),
             Self::Dead(path) => write!(
                 f,
                 "{} has the mount of a server that was killed; run fusermount3 -uz {}",

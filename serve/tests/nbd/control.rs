@@ -30,7 +30,7 @@ fn start() -> Fixture {
         other => Response::Ok(serde_json::to_value(other).unwrap()),
     };
     let control =
-        Control::start(std::slice::from_ref(&path), Arc::new(handler), Observer::default())
+        Control::start(std::slice::from_ref(&path), &[], Arc::new(handler), Observer::default())
             .unwrap();
     Fixture { control, path, _scratch: scratch }
 }
@@ -40,10 +40,10 @@ fn requests_reach_the_handler_and_answers_the_caller() {
     let fixture = start();
     let set = Request::Set { attribute: "mem_limit".into(), value: "64M".into() };
     for (request, name) in [
-        (Request::Stat, "stat"),
-        (Request::Classes, "classes"),
+        (Request::STAT, "stat"),
+        (Request::CLASSES, "classes"),
         (Request::Pagetypeinfo, "pagetypeinfo"),
-        (Request::Check, "check"),
+        (Request::CHECK, "check"),
         (set, "set"),
     ] {
         let answer = call(&fixture.path, &request).unwrap();
@@ -90,7 +90,7 @@ fn a_line_without_end_is_cut() {
     assert!(cut.is_some(), "the server takes in everything");
     drop(stream);
     wait_until("the connection is over", || fixture.control.connections() == 0);
-    call(&fixture.path, &Request::Stat).unwrap();
+    call(&fixture.path, &Request::STAT).unwrap();
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_socket_is_the_owners_alone_and_gone_after_the_end() {
     let _quiet = UnixStream::connect(&fixture.path).unwrap();
     fixture.control.stop();
     assert!(!fixture.path.exists());
-    let error = call(&fixture.path, &Request::Stat).unwrap_err();
+    let error = call(&fixture.path, &Request::STAT).unwrap_err();
     assert!(matches!(error, ControlError::NotRunning(_)), "{error}");
 }
 
@@ -111,7 +111,7 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
     let path = scratch.path("odd.ctl");
     let listener = UnixListener::bind(&path).unwrap();
     let limit = Duration::from_millis(50);
-    let error = call_within(&path, &Request::Stat, limit).unwrap_err();
+    let error = call_within(&path, &Request::STAT, limit).unwrap_err();
     assert!(matches!(error, ControlError::Timeout(_)), "a server that is silent: {error}");
     let answer = |text: &'static [u8]| {
         let listener = listener.try_clone().unwrap();
@@ -121,7 +121,7 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
                 let _ = stream.write_all(text);
             }
         });
-        call_within(&path, &Request::Stat, Duration::from_secs(20)).unwrap_err()
+        call_within(&path, &Request::STAT, Duration::from_secs(20)).unwrap_err()
     };
     let error = answer(b"HTTP/1.1 400\n");
     assert!(matches!(error, ControlError::Garbled(_)), "{error}");
@@ -141,11 +141,11 @@ fn half_sent_requests_lock_nobody_out() {
         })
         .collect();
     wait_until("all places are taken", || fixture.control.connections() == most);
-    let refused = call(&fixture.path, &Request::Stat);
+    let refused = call(&fixture.path, &Request::STAT);
     if let Err(error) = refused {
         assert!(error.to_string().contains("too many callers"), "it is told: {error}");
     }
-    wait_until("somebody makes way", || call(&fixture.path, &Request::Stat).is_ok());
+    wait_until("somebody makes way", || call(&fixture.path, &Request::STAT).is_ok());
     let mut told = String::new();
     BufReader::new(stuck.remove(0)).read_line(&mut told).unwrap();
     assert!(told.contains("too many callers"), "who makes way is told: {told:?}");

@@ -102,3 +102,34 @@ fn a_context_belongs_to_the_export_it_was_chosen_for() {
         assert_eq!(is_error, refused, "chosen for {chosen:?}: {answer:?}");
     }
 }
+
+/// A list may be longer than the buffer that it goes through, and a client may ask for it as often
+/// as it may ask for anything.
+#[test]
+fn a_list_of_many_exports_is_whole_and_holds_no_more_than_a_short_one() {
+    const MANY: usize = 1000;
+    let fixture = start();
+    let name = |at: usize| format!("{at:04}-{}", "x".repeat(59));
+    for at in 0..MANY {
+        let id = fixture.devices.add_named(&name(at)).unwrap();
+        fixture.devices.get(id).unwrap().store(Attribute::Disksize, b"4K").unwrap();
+    }
+    let expected: Vec<String> =
+        std::iter::once("ram".to_owned()).chain((0..MANY).map(name)).collect();
+    assert_eq!(names(&fixture), expected);
+    let mut client = Client::greeted(&fixture.socket, 3).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.option(3, &[]).unwrap().len(), MANY + 2, "each of them, and an end");
+        let held = fixture.server.buffer_bytes();
+        assert!(held <= 260 << 10, "{held} bytes for one client");
+    }
+    let unknown = client.go(&name(MANY)).unwrap();
+    assert_eq!(unknown[0].0, 1 << 31 | 6);
+    client.go(&name(MANY - 1)).expect("it may ask again");
+    assert_eq!(client.size, 4096);
+    let removed = fixture.devices.remove_named(&name(0));
+    removed.expect("nobody has it");
+    assert!(fixture.devices.remove_named(&name(0)).is_err());
+    let refused = fixture.devices.remove_named(&name(MANY - 1)).unwrap_err().to_string();
+    assert!(refused.contains("an NBD client"), "{refused}");
+}

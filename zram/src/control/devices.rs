@@ -102,8 +102,25 @@ impl Devices {
         let unknown =
             || AttributeError::new(Errno::NoDevice, format!("there is no device of number {id}"));
         let device = self.get(id).ok_or_else(unknown)?;
-        initialise::remove(&device)?;
-        let gone = self.list.lock().remove(&id);
+        self.remove(&device)
+    }
+
+    /// Removes the device of a name.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if no device has this name; `EBUSY` if it is open.
+    pub fn remove_named(&self, name: &str) -> Result<(), AttributeError> {
+        let unknown =
+            || AttributeError::new(Errno::NoDevice, format!("there is no device {name:?}"));
+        let device = self.find(name).ok_or_else(unknown)?;
+        self.remove(&device)
+    }
+
+    fn remove(&self, device: &Device) -> Result<(), AttributeError> {
+        initialise::remove(device)?;
+        // The number is this device's until it is off the list.
+        let gone = self.list.lock().remove(&device.id());
         // A device is not dropped under the lock.
         drop(gone);
         Ok(())

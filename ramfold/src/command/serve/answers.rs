@@ -6,10 +6,11 @@
 //!   pagetypeinfo      {"text": the kernel's text, "zone": {..}}
 //!   set               "what was done"
 //!   check             {"zspages", "objects", .., "moved"}, or the defect as an error
+//!   add, remove       "what was done"
 //! ```
 //!
-//! If a server has several devices, `stat` and `check` are arrays, and `classes` has the tables of
-//! all.
+//! If a server has several devices and none is named, `stat` and `check` are arrays, and `classes`
+//! has the tables of all.
 //!
 //! Invariant: every number of an answer was exact at some moment, but not all at the same moment.
 //!
@@ -28,7 +29,9 @@ use super::document;
 use super::page_types;
 use super::relief::Relieved;
 use super::watch::Board;
-use crate::line::attribute::Change;
+use crate::line::attribute::{Change, find};
+use crate::line::export::{Export, device_name};
+use crate::line::size::{count, human};
 
 /// The number of the device that is the default export.
 const SERVED: u32 = 0;
@@ -59,21 +62,48 @@ impl Answers {
 
     pub(crate) fn answer(&self, request: Request) -> Response {
         let answer = match request {
-            Request::Stat => Ok(self.stat()),
-            Request::Classes => self.classes(),
+            Request::Stat { device } => self.chosen(device).map(|devices| self.stat(&devices)),
+            Request::Classes { device } => {
+                self.chosen(device).and_then(|devices| classes(&devices))
+            }
             Request::Pagetypeinfo => Ok(page_types::answer(self.devices.memory())),
             Request::Set { attribute, value } => Change::parse(&attribute, &value)
                 .and_then(|change| change.apply(&self.devices))
                 .map(Value::from),
-            Request::Check => self.check(),
+            Request::Check { device } => self.chosen(device).and_then(|devices| check(&devices)),
+            Request::Add { name, size } => self.add(name, size),
+            Request::Remove { name } => self.remove(&name),
             _ => Err("this server is too old to know the request".to_owned()),
         };
         answer.map_or_else(Response::Error, Response::Ok)
     }
 
+    /// The device of this name, or all.
+    fn chosen(&self, device: Option<String>) -> Result<Vec<Arc<Device>>, String> {
+        match device {
+            None => Ok(self.devices.list()),
+            Some(name) => Ok(vec![find(&self.devices, Some(&name))?]),
+        }
+    }
+
+    fn add(&self, name: String, size: u64) -> Result<Value, String> {
+        // Any program may ask, so the name is judged here as well.
+        let device = Export { name: device_name(&name)?, size }.add_to(&self.devices)?;
+        let size = device.disk().map_or(0, |disk| disk.config().disksize);
+        let uris = self.server.as_ref().map_or_else(Vec::new, |server| server.uris_of(&name));
+        let at = uris.first().map_or_else(String::new, |uri| format!(": {uri}"));
+        Ok(format!("{name} of {} was added{at}", human(size)).into())
+    }
+
+    fn remove(&self, name: &str) -> Result<Value, String> {
+        let device = find(&self.devices, Some(name))?;
+        let stored = device.stat().orig_data_size;
+        self.devices.remove_named(name).map_err(|error| error.to_string())?;
+        Ok(format!("{name} was removed, with {}", count(stored, "stored byte")).into())
+    }
+
     /// An object, or an array unless there is exactly one device.
-    fn stat(&self) -> Value {
-        let devices = self.devices.list();
+    fn stat(&self, devices: &[Arc<Device>]) -> Value {
         one_or_array(devices.iter().map(|device| self.stat_of(device)).collect())
     }
 
@@ -110,36 +140,34 @@ impl Answers {
         let threads = (nbd.0 + tree.0) * disk.config().algorithm.thread_bytes();
         stat.with_server((nbd.1 + tree.1) as u64, threads as u64)
     }
+}
 
-    fn classes(&self) -> Result<Value, String> {
-        let tables: Vec<(String, ClassTable)> = self
-            .devices
-            .list()
-            .iter()
-            .filter_map(|device| Some((device.name().to_owned(), device.disk()?.classes())))
-            .collect();
-        match &*tables {
-            [] => Err("no device is initialised".to_owned()),
-            [(_, only)] => Ok(document::classes(only)),
-            several => Ok(document::several_classes(several)),
-        }
+fn classes(devices: &[Arc<Device>]) -> Result<Value, String> {
+    let tables: Vec<(String, ClassTable)> = devices
+        .iter()
+        .filter_map(|device| Some((device.name().to_owned(), device.disk()?.classes())))
+        .collect();
+    match &*tables {
+        [] => Err("no device is initialised".to_owned()),
+        [(_, only)] => Ok(document::classes(only)),
+        several => Ok(document::several_classes(several)),
     }
+}
 
-    fn check(&self) -> Result<Value, String> {
-        let mut reports = Vec::new();
-        for device in self.devices.list() {
-            // The device is held open, so that it is not reset or removed while it is recounted.
-            let Some(opened) = device.open().ok() else { continue };
-            let opened = opened.held_by("ramfold check");
-            let Some(disk) = opened.disk() else { continue };
-            let defect = |defect| format!("defect in {}: {defect}", device.name());
-            let mut report = document::check(&disk.check().map_err(defect)?);
-            report["pages_read_back"] = disk.check_backing().map_err(defect)?.into();
-            report["name"] = device.name().into();
-            reports.push(report);
-        }
-        Ok(one_or_array(reports))
+fn check(devices: &[Arc<Device>]) -> Result<Value, String> {
+    let mut reports = Vec::new();
+    for device in devices {
+        // The device is held open, so that it is not reset or removed while it is recounted.
+        let Some(opened) = device.open().ok() else { continue };
+        let opened = opened.held_by("ramfold check");
+        let Some(disk) = opened.disk() else { continue };
+        let defect = |defect| format!("defect in {}: {defect}", device.name());
+        let mut report = document::check(&disk.check().map_err(defect)?);
+        report["pages_read_back"] = disk.check_backing().map_err(defect)?.into();
+        report["name"] = device.name().into();
+        reports.push(report);
     }
+    Ok(one_or_array(reports))
 }
 
 fn one_or_array(mut values: Vec<Value>) -> Value {
@@ -193,12 +221,12 @@ mod tests {
     fn figures_are_those_of_the_device() {
         let answers = answers();
         answers.disk().write(0, &[1; 8192]).unwrap();
-        let stat = accepted(&answers, Request::Stat);
+        let stat = accepted(&answers, Request::STAT);
         assert_eq!((&stat["same_pages"], &stat["disksize"]), (&2.into(), &DISK_BYTES.into()));
         assert_eq!(stat["server"]["pid"], std::process::id());
         assert_eq!(stat["pressure"]["times"], 0, "{stat}");
         assert_eq!(stat["server"]["uris"].as_array().map(Vec::len), Some(1), "{stat}");
-        let check = accepted(&answers, Request::Check);
+        let check = accepted(&answers, Request::CHECK);
         assert_eq!((&check["pages_stored"], &check["moved"]), (&2.into(), &false.into()));
     }
 
@@ -230,7 +258,7 @@ mod tests {
     fn classes_are_text_and_rows() {
         let answers = answers();
         answers.disk().write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
-        let classes = accepted(&answers, Request::Classes);
+        let classes = accepted(&answers, Request::CLASSES);
         let rows = classes["rows"].as_array().unwrap();
         let used: u64 = rows.iter().filter_map(|row| row["obj_used"].as_u64()).sum();
         assert_eq!(used, 1, "one page is one object: {classes}");
@@ -238,22 +266,57 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_added_asked_and_removed_by_name() {
+        let answers = answers();
+        let add = |name: &str, size| Request::Add { name: name.to_owned(), size };
+        let device = || Some("data".to_owned());
+        let added = accepted(&answers, add("data", 5000));
+        let added = added.as_str().unwrap();
+        assert!(added.starts_with("data of 8.0 KiB was added: nbd://127.0.0.1:"), "{added}");
+        let stat = accepted(&answers, Request::Stat { device: device() });
+        assert_eq!((&stat["name"], &stat["disksize"]), (&"data".into(), &8192.into()));
+        assert_eq!(accepted(&answers, Request::Check { device: device() })["name"], "data");
+        assert!(accepted(&answers, Request::Classes { device: device() })["rows"].is_array());
+        let remove = |name: &str| answers.answer(Request::Remove { name: name.to_owned() });
+        let held = answers.devices.find("data").unwrap().open().unwrap().held_by("a test");
+        let Response::Error(busy) = remove("data") else { panic!("it is open") };
+        assert!(busy.contains("in use by a test"), "{busy}");
+        drop(held);
+        assert!(matches!(remove("data"), Response::Ok(_)));
+        for request in [
+            add("test", 4096),
+            add("a/b", 4096),
+            add("zram-control", 4096),
+            add("data", 0),
+            add("data", u64::MAX),
+            Request::Remove { name: "data".to_owned() },
+            Request::Stat { device: device() },
+            Request::Check { device: device() },
+            Request::Classes { device: device() },
+        ] {
+            let said = format!("{request:?}");
+            assert!(matches!(answers.answer(request), Response::Error(_)), "{said} was done");
+        }
+        assert_eq!(answers.devices.list().len(), 1, "what was refused changed nothing");
+    }
+
+    #[test]
     fn several_devices_are_an_array() {
         let answers = answers();
         accepted(&answers, set("zram-control/hot_add", "1"));
-        let stat = accepted(&answers, Request::Stat);
+        let stat = accepted(&answers, Request::STAT);
         let names: Vec<&str> =
             stat.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["test", "zram1"]);
         assert_eq!((&stat[0]["initstate"], &stat[1]["initstate"]), (&1.into(), &0.into()));
         accepted(&answers, set("zram1/disksize", "1M"));
-        let stat = accepted(&answers, Request::Stat);
+        let stat = accepted(&answers, Request::STAT);
         let uri = stat[1]["server"]["uris"][0].as_str().unwrap_or_default().to_owned();
         assert!(uri.ends_with("/zram1"), "it is an export of its own: {stat}");
-        let classes = accepted(&answers, Request::Classes);
+        let classes = accepted(&answers, Request::CLASSES);
         assert!(classes["text"].as_str().is_some_and(|text| text.contains("zram1\n")), "{classes}");
-        assert_eq!(accepted(&answers, Request::Check).as_array().map(Vec::len), Some(2));
+        assert_eq!(accepted(&answers, Request::CHECK).as_array().map(Vec::len), Some(2));
         accepted(&answers, set("zram-control/hot_remove", "1"));
-        assert!(accepted(&answers, Request::Stat).is_object());
+        assert!(accepted(&answers, Request::STAT).is_object());
     }
 }

@@ -6,19 +6,25 @@
 //! | `--fuse` alone | none | `NAME.ctl` there |
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
+//! | NBD sockets that were passed | these | none |
+//! | `--run` | `nbd.sock` in a directory of its own | `nbd.sock.ctl` there |
+//! | a control socket that was passed, `--control PATH` | as without | it as well |
 //!
-//! Invariant: a server with `--unix` or `--tcp` serves even if it has no place in the runtime
-//! directory. If its name is taken there, it is listed as `NAME-PID`. If nothing can be made there,
-//! it warns.
+//! Invariants
+//! - A server that was passed its NBD sockets, or runs for a command, touches the runtime directory
+//!   neither for NBD nor for control, because it may be one of many that a script has.
+//! - A server with `--unix` or `--tcp` serves even if it has no place in the runtime directory. If
+//!   its name is taken there, it is listed as `NAME-PID`. If nothing can be made there, it warns.
 //!
 //! Locks: none.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serve::control::{Control, Handler};
-use serve::{Observer, ServeError, ServerConfig, runtime, shell};
+use serve::{Observer, PassedSockets, ServeError, ServerConfig, runtime, shell};
 
 use super::log::Log;
 use crate::line::Failure;
@@ -30,44 +36,73 @@ pub(super) struct Doors {
     /// Whether there is an NBD server.
     pub(super) nbd: bool,
     unix: Option<PathBuf>,
-    /// The control socket beside `--unix PATH`.
-    beside: Option<PathBuf>,
-    /// The runtime directory. `None` if it is not available and `--unix` or `--tcp` is given.
+    /// The control sockets beside `--unix PATH` and of `--control PATH`.
+    beside: Vec<PathBuf>,
+    /// Sockets that were passed to this process.
+    passed: PassedSockets,
+    /// The runtime directory. `None` if the server is not listed there: NBD sockets were passed, it
+    /// runs for a command, or it is not available and `--unix` or `--tcp` is given.
     directory: Option<PathBuf>,
-    /// Whether `--unix` or `--tcp` says where it is.
+    /// Whether something says where NBD is.
     placed: bool,
 }
 
 impl Doors {
-    /// The places that were typed, or else the runtime directory.
-    pub(super) fn choose(args: &args::Serve, log: &Log) -> Result<Doors, Failure> {
-        let placed = args.unix.is_some() || args.tcp.is_some();
-        let own = args.unix.as_deref().map(own_socket).transpose()?;
-        let directory = match runtime::prepare() {
-            Ok(directory) => Some(directory),
-            Err(error) if placed => {
-                warn_unlisted(&error, log);
-                None
-            }
-            Err(error) => return Err(error.into()),
-        };
+    /// The places that were typed or passed, or else the runtime directory.
+    pub(super) fn choose(
+        args: &args::Serve,
+        passed: PassedSockets,
+        private: Option<PathBuf>,
+        log: &Log,
+    ) -> Result<Doors, Failure> {
+        if private.is_some() && !passed.nbd.is_empty() {
+            let why = "--run: NBD sockets were passed to this server, and a command has its own";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let is_guest = private.is_some() || !passed.nbd.is_empty();
+        let placed = args.unix.is_some() || args.tcp.is_some() || is_guest;
+        let asked = private.as_deref().map(|path| (path, "--run"));
+        let asked = asked.or(args.unix.as_deref().map(|path| (path, "--unix")));
+        let own = asked.map(|(path, option)| own_socket(path, option)).transpose()?;
+        let directory = if is_guest { None } else { listing(placed, log)? };
+        let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
+        let beside = beside.into_iter().chain(control).collect();
         let nbd = placed || args.fuse.is_none();
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
-        let doors = Doors { name: args.name.clone(), nbd, unix, beside, directory, placed };
+        let name = args.name.clone();
+        let doors = Doors { name, nbd, unix, beside, passed, directory, placed };
         doors.tell_of_killed(log);
         Ok(doors)
     }
 
     /// What the NBD server is started with.
-    pub(super) fn config(&self, args: &args::Serve, observer: Observer) -> ServerConfig {
-        let mut config = ServerConfig::new(&args.name);
+    pub(super) fn config(
+        &self,
+        args: &args::Serve,
+        default_export: &str,
+        observer: Observer,
+    ) -> ServerConfig {
+        let mut config = ServerConfig::new(default_export);
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
+        config.passed.extend(self.passed.nbd.clone());
         config.observer = observer;
         config
+    }
+
+    /// What the command of `--run` has in its environment, besides what the server has.
+    pub(super) fn variables(
+        &self,
+        uris: &[String],
+        default_export: &str,
+    ) -> [(&'static str, OsString); 4] {
+        let uri = OsString::from(uris.first().map_or("", String::as_str));
+        let socket = self.unix.clone().unwrap_or_default().into_os_string();
+        let export = OsString::from(default_export);
+        [("uri", uri.clone()), ("nbd", uri), ("unixsocket", socket), ("exportname", export)]
     }
 
     /// Opens the control sockets. It also gives the TARGET by which `stat`, `set` and `check` find
@@ -80,7 +115,8 @@ impl Doors {
     ) -> Result<(Option<Control>, String), Failure> {
         let start = |listed: Option<PathBuf>| {
             let places: Vec<PathBuf> = listed.into_iter().chain(self.beside.clone()).collect();
-            Control::start(&places, Arc::clone(handler), observer.clone())
+            let passed = &self.passed.control;
+            Control::start(&places, passed, Arc::clone(handler), observer.clone())
         };
         let listed = self.listed(&self.name);
         let error = match start(listed.clone()) {
@@ -88,7 +124,7 @@ impl Doors {
             Err(error) => error,
         };
         let is_taken = matches!(&error, ServeError::InUse(path) if Some(path) == listed.as_ref());
-        if !self.placed || self.beside.as_deref().is_some_and(|beside| is_about(&error, beside)) {
+        if !self.placed || self.beside.iter().any(|beside| is_about(&error, beside)) {
             return Err(error.into());
         }
         if is_taken {
@@ -103,14 +139,15 @@ impl Doors {
             }
         }
         warn_unlisted(&error, log);
-        let control = self.beside.is_some().then(|| start(None)).transpose()?;
-        Ok((control, self.target(None, "TARGET")))
+        Ok((Some(start(None)?), self.target(None, "TARGET")))
     }
 
-    /// How commands name the server: as it is listed, or else by its socket.
+    /// How commands name the server: as it is listed, or else by a socket.
     fn target(&self, listed: Option<PathBuf>, name: &str) -> String {
-        match (listed, &self.unix) {
-            (None, Some(unix)) => shell::word(unix),
+        let passed = self.passed.control.iter().find_map(|socket| socket.path());
+        let sockets = [self.unix.as_deref(), self.beside.first().map(PathBuf::as_path), passed];
+        match (listed, sockets.into_iter().flatten().next()) {
+            (None, Some(socket)) => shell::word(socket),
             _ => name.to_owned(),
         }
     }
@@ -123,8 +160,7 @@ impl Doors {
     /// Tells if the server that was here before was killed.
     fn tell_of_killed(&self, log: &Log) {
         let listed = self.listed(&self.name);
-        let ours = [&self.unix, &self.beside, &listed];
-        let left = ours.into_iter().flatten();
+        let left = self.unix.iter().chain(&self.beside).chain(&listed);
         // If a socket cannot be removed, making this server's socket will fail and say why.
         let killed = left.filter(|path| runtime::clear_abandoned(path).unwrap_or(false)).count();
         if killed > 0 {
@@ -136,14 +172,26 @@ impl Doors {
     }
 }
 
-/// Whether a server did not start because of this path.
+/// The runtime directory, or `None` if it is not available and the server has another place.
+fn listing(placed: bool, log: &Log) -> Result<Option<PathBuf>, Failure> {
+    match runtime::prepare() {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if placed => {
+            warn_unlisted(&error, log);
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a server did not start because of this path, or of the directory that it is in.
 fn is_about(error: &ServeError, path: &Path) -> bool {
     matches!(
         error,
         ServeError::InUse(at)
             | ServeError::NotASocket(at)
             | ServeError::PathTooLong(at)
-            | ServeError::Unix { path: at, .. } if at == path
+            | ServeError::Unix { path: at, .. } if at == path || Some(&**at) == path.parent()
     )
 }
 
@@ -151,24 +199,34 @@ fn warn_unlisted(error: &ServeError, log: &Log) {
     log.complain(format!("warning: ramfold stat will not list this server: {error}"));
 }
 
-/// The socket of `--unix` as an absolute path, so that its address is right in every directory.
-fn own_socket(path: &Path) -> Result<PathBuf, Failure> {
-    let path = std::path::absolute(path).map_err(|error| Failure::about("--unix", error))?;
+/// The socket of an option as an absolute path, so that its address is right in every directory.
+fn own_socket(path: &Path, option: &str) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(path).map_err(|error| Failure::about(option, error))?;
     if path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
-        let why = "--unix: a path that ends in .ctl is that of a control socket";
-        return Err(Failure::Usage(why.to_owned()));
+        let why = "a path that ends in .ctl is that of a control socket";
+        return Err(Failure::Usage(format!("{option}: {why}")));
     }
-    check_length(&path)?;
+    check_length(&path, option)?;
     Ok(path)
 }
 
+/// The socket of `--control`. `stat`, `set` and `check` know a control socket by the end of its
+/// name.
+fn own_control(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
+        let why = "the path of a control socket ends in .ctl";
+        return Err(Failure::Usage(format!("--control: {}: {why}", path.display())));
+    }
+    std::path::absolute(path).map_err(|error| Failure::about("--control", error))
+}
+
 /// Checks that the path of the control socket, which is longer, is not too long either.
-fn check_length(unix: &Path) -> Result<(), Failure> {
+fn check_length(unix: &Path, option: &str) -> Result<(), Failure> {
     let most = runtime::SOCKET_PATH_MAX - runtime::CONTROL_SUFFIX.len();
     let len = unix.as_os_str().len();
     if len <= most {
         return Ok(());
     }
     let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
-    Err(Failure::Usage(format!("--unix: {} is {why}", unix.display())))
+    Err(Failure::Usage(format!("{option}: {} is {why}", unix.display())))
 }

@@ -1,11 +1,13 @@
-//! When a server ends: at signals, or at the end of its mount.
+//! When a server ends: at signals, at the end of its mount, or at the end of the command that it
+//! runs for.
 //!
 //! ```text
 //!              signal, nothing mounted                    .-> ends
 //!   serving -- signal, mount not in use: unmounted -------'      third signal: the process ends
 //!      |   \-- signal, mount in use: refused, users are named    |
 //!      |           '-- signal: unmounted lazily -- waits until it is not in use --> ends
-//!      '------ unmounted from outside, and nothing else is served --> ends
+//!      |------ unmounted from outside, and nothing else is served --> ends
+//!      '------ the command of --run has ended --> ends
 //! ```
 //!
 //! Invariants
@@ -46,6 +48,8 @@ const REPEAT: Duration = Duration::from_millis(500);
 enum Event {
     Signal,
     Unmounted,
+    /// The command of `--run` has ended.
+    Finished,
 }
 
 /// Watches for reasons to end, from before there is anything to end.
@@ -59,7 +63,7 @@ pub(super) struct Ending {
 /// What the next signal does.
 struct Arming {
     state: RankedMutex<State>,
-    /// What is done before a signal ends the process.
+    /// What is done before the process ends.
     last: RankedMutex<Vec<Box<dyn Fn() + Send>>>,
     /// Set when the last work begins. Then one more signal ends the process at once. The signal
     /// handlers have it too, so it is shared.
@@ -111,13 +115,17 @@ impl Arming {
         state.armed = state.armed.filter(|_| !patient);
     }
 
+    /// Does the last work. What was added last is done first.
+    fn do_last(&self) {
+        self.last.lock().iter().rev().for_each(|what| what());
+    }
+
     /// Ends the process at once, after the last work, which removes its sockets.
     fn end(&self) -> ! {
         // Release pairs with the load in the signal handler, so that the next signal ends the
         // process at once. Removing a socket may wait for a file system that does not answer.
         self.hurried.store(true, Ordering::Release);
-        let last = self.last.lock();
-        last.iter().for_each(|what| what());
+        self.do_last();
         signal_hook::low_level::exit(INTERRUPTED)
     }
 }
@@ -150,7 +158,8 @@ impl Ending {
         Ok(Ending { events, sender, arming, log: log.clone() })
     }
 
-    /// Adds work for a last signal to do before it ends the process. It must not wait.
+    /// Adds work to do before the process ends, in whichever way. It must not wait, and may be done
+    /// twice.
     pub(super) fn at_last(&self, what: impl Fn() + Send + 'static) {
         self.arming.last.lock().push(Box::new(what));
     }
@@ -167,6 +176,23 @@ impl Ending {
         spawned.map(drop).map_err(|error| Failure::about("cannot start a thread", error))
     }
 
+    /// Waits for the end of a command too. `wait` returns when it has ended.
+    pub(super) fn watch_command(&self, wait: impl Fn() + Send + 'static) -> Result<(), Failure> {
+        let sender = self.sender.clone();
+        let watch = move || {
+            wait();
+            // If the receiver is gone, the server ends already.
+            let _ = sender.send(Event::Finished);
+        };
+        let spawned = host::thread::spawn("command", watch);
+        spawned.map(drop).map_err(|error| Failure::about("cannot start a thread", error))
+    }
+
+    /// Does the last work, because the server has ended by itself or did not start.
+    pub(super) fn clean_up(&self) {
+        self.arming.do_last();
+    }
+
     /// Waits until it is time to end. The mount is not in use then. `others` says whether more than
     /// the mount is served.
     pub(super) fn wait(&self, tree: Option<&Fuse>, others: bool) {
@@ -174,7 +200,7 @@ impl Ending {
         let mut stage = Stage::Serving;
         while let Ok(event) = self.events.recv() {
             stage = match (event, tree) {
-                (Event::Signal, None) => break,
+                (Event::Signal, None) | (Event::Finished, _) => break,
                 // The thread of the signals could not end the process yet when this signal came.
                 (Event::Signal, _) if stage == Stage::Leaving => self.arming.end(),
                 (Event::Signal, Some(tree)) => {

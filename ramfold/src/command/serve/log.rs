@@ -41,10 +41,12 @@ pub(crate) enum Voice {
 }
 
 impl Voice {
-    pub(super) fn of(args: &args::Serve) -> Voice {
-        match (args.quiet, args.verbose) {
-            (true, _) => Voice::Quiet,
-            (false, true) => Voice::Verbose,
+    /// What was asked for. A `guest` is a server that another program started for itself, and says
+    /// nothing that is not wrong unless it is asked to.
+    pub(super) fn of(args: &args::Serve, is_guest: bool) -> Voice {
+        match (args.quiet || is_guest, args.verbose) {
+            (_, true) => Voice::Verbose,
+            (true, false) => Voice::Quiet,
             (false, false) => Voice::Usual,
         }
     }
@@ -54,6 +56,8 @@ impl Voice {
 #[derive(Clone)]
 pub(crate) struct Log {
     voice: Voice,
+    /// Standard output belongs to the program that started this server for itself.
+    is_guest: bool,
     queue: SyncSender<Entry>,
     lost: Arc<AtomicU64>,
 }
@@ -67,19 +71,21 @@ enum Entry {
 
 impl Log {
     /// Starts the thread that writes.
-    pub(super) fn start(voice: Voice) -> Result<Log, Failure> {
+    pub(super) fn start(args: &args::Serve, is_guest: bool) -> Result<Log, Failure> {
         let (queue, entries) = sync_channel(LINES_MAX);
         let lost = Arc::<AtomicU64>::default();
         let counted = Arc::clone(&lost);
         let spawned = host::thread::spawn("log", move || write_all(&entries, &counted));
         spawned.map_err(|error| Failure::about("cannot start a thread", error))?;
-        Ok(Log { voice, queue, lost })
+        Ok(Log { voice: Voice::of(args, is_guest), is_guest, queue, lost })
     }
 
-    /// Writes a line that is not needed to standard output, unless it is quiet.
+    /// Writes a line that is not needed to standard output, unless it is quiet. A guest writes it
+    /// to standard error.
     pub(crate) fn mention(&self, line: impl Into<String>) {
+        let entry = if self.is_guest { Entry::Complain } else { Entry::Mention };
         if self.voice >= Voice::Usual {
-            self.put(Entry::Mention(line.into()));
+            self.put(entry(line.into()));
         }
     }
 
@@ -143,7 +149,7 @@ mod tests {
     #[test]
     fn a_stream_that_nobody_reads_holds_up_nobody() {
         let (queue, entries) = sync_channel(2);
-        let log = Log { voice: Voice::Quiet, queue, lost: Arc::default() };
+        let log = Log { voice: Voice::Quiet, is_guest: false, queue, lost: Arc::default() };
         for _ in 0..5 {
             log.complain("something is wrong");
         }
@@ -157,7 +163,7 @@ mod tests {
     fn each_voice_says_what_it_should() {
         for (voice, expected) in [(Voice::Quiet, 1), (Voice::Usual, 2), (Voice::Verbose, 3)] {
             let (queue, entries) = sync_channel(9);
-            let log = Log { voice, queue, lost: Arc::default() };
+            let log = Log { voice, is_guest: false, queue, lost: Arc::default() };
             log.complain("wrong");
             log.mention("usual");
             log.detail(|| "verbose".to_owned());

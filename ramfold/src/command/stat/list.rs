@@ -64,7 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for server in servers {
-        match control::call_within(&server.control, &Request::Stat, PATIENCE) {
+        match control::call_within(&server.control, &Request::STAT, PATIENCE) {
             Ok(Value::Array(several)) => rows.extend(several.into_iter().map(Row::of_several)),
             Ok(stat) => rows.push(Row { name: server.name.clone(), stat }),
             Err(ControlError::NotRunning(_) | ControlError::Killed(_)) => {}

@@ -29,7 +29,12 @@ pub(crate) struct Server {
 impl Process {
     /// Starts a command and waits until it has said `ready`.
     pub(crate) fn start(command: &mut Command, ready: &str) -> Process {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process::start_with_input(command.stdin(Stdio::null()), ready)
+    }
+
+    /// The same for a command that was given its standard input.
+    pub(crate) fn start_with_input(command: &mut Command, ready: &str) -> Process {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the built binary can be started");
         let said = Arc::new(Mutex::new(String::new()));
         let listeners =

@@ -1,0 +1,195 @@
+//! The command of `serve --run`, and its server's private socket.
+//!
+//! ```text
+//!   TMPDIR/ramfold-run-PID-0/nbd.sock, nbd.sock.ctl   made first, removed last
+//!   sh -c COMMAND     $uri $nbd $unixsocket $exportname
+//!     |  ends               --> the server ends, with its status
+//!     '- server is to end   --> SIGTERM, after GRACE SIGKILL, to the shell and all that it started
+//! ```
+//!
+//! Invariants
+//! - The shell is waited for by `Captive::end` alone. So its number means nothing else before.
+//! - Orphans among its descendants become children of this process, and are found.
+//! - However this process ends, the command ends: the shell gets SIGTERM from the kernel if this
+//!   process is killed.
+//!
+//! Locks: none.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+use std::{env, io, thread};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, set_child_subreaper, waitid,
+};
+
+use super::ending::Ending;
+use crate::line::Failure;
+
+/// The name of the socket in its directory.
+const SOCKET: &str = "nbd.sock";
+/// How often another name is tried for the directory.
+const NAMES_MAX: u32 = 100;
+/// How long the command may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(2);
+/// The pause between two looks whether it has.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Makes a directory that only its owner can enter, and gives the path of a socket in it. The
+/// directory is removed when the server ends, after the sockets.
+pub(super) fn private_socket(ending: &Ending) -> Result<PathBuf, Failure> {
+    let base = env::temp_dir();
+    for number in 0..NAMES_MAX {
+        let path = base.join(format!("ramfold-run-{}-{number}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => {
+                let socket = path.join(SOCKET);
+                ending.at_last(move || {
+                    // Somebody may have put a file there, which stays then.
+                    let _ = fs::remove_dir(&path);
+                });
+                return Ok(socket);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Failure::about(path.display(), error)),
+        }
+    }
+    Err(Failure::about(base.display(), "there are too many directories of this process's number"))
+}
+
+/// A command that the server runs for.
+pub(super) struct Captive {
+    shell: Child,
+}
+
+impl Captive {
+    /// Starts the command with these variables. It is to be called on the main thread, because the
+    /// command ends with the thread that starts it.
+    pub(super) fn start(
+        command: &str,
+        variables: &[(&str, OsString)],
+        ending: &Ending,
+    ) -> Result<Captive, Failure> {
+        let failed = |error: io::Error| Failure::about("--run", error);
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|error| failed(error.into()))?;
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(command).envs(variables.iter().cloned());
+        host::end_with_parent(&mut shell);
+        let shell = shell.spawn().map_err(failed)?;
+        let pid = Pid::from_child(&shell);
+        ending.watch_command(move || wait_for(pid))?;
+        ending.at_last(move || {
+            if is_running(pid) {
+                send_all(Signal::KILL);
+            }
+        });
+        Ok(Captive { shell })
+    }
+
+    /// Ends the command if it still runs, and gives its exit code as a shell does.
+    pub(super) fn end(mut self) -> Result<i32, Failure> {
+        let failed = |error: io::Error| Failure::about("--run", error);
+        let status = match self.shell.try_wait().map_err(failed)? {
+            Some(status) => status,
+            None => {
+                send_all(Signal::TERM);
+                let deadline = Instant::now() + GRACE;
+                while !descendants().is_empty() && Instant::now() < deadline {
+                    thread::sleep(PAUSE);
+                }
+                send_all(Signal::KILL);
+                self.shell.wait().map_err(failed)?
+            }
+        };
+        Ok(code(status))
+    }
+}
+
+/// The exit code, or 128 and the signal that ended the process.
+fn code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1)
+}
+
+/// Waits until a child has ended, and leaves its status there.
+fn wait_for(pid: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == Errno::INTR) {}
+}
+
+fn is_running(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+fn send_all(signal: Signal) {
+    for pid in descendants() {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The living processes that this one has started, and those that they have.
+fn descendants() -> Vec<Pid> {
+    let mut found = children(std::process::id());
+    let mut at = 0;
+    while let Some(&pid) = found.get(at) {
+        found.extend(children(pid));
+        at += 1;
+    }
+    found.retain(|&pid| is_alive(pid));
+    found.into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).collect()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| numbers(&list)).collect()
+}
+
+fn numbers(list: &str) -> Vec<u32> {
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Whether a process has not ended. One that nobody has waited for is still listed.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_a_shells() {
+        let ended = |line: &str| code(Command::new("sh").args(["-c", line]).status().unwrap());
+        assert_eq!(ended("exit 0"), 0);
+        assert_eq!(ended("exit 7"), 7);
+        assert_eq!(ended("kill -9 $$"), 137);
+    }
+
+    #[test]
+    fn children_are_found_and_the_dead_are_not() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "cat; :"]).stdin(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let grandchild = || children(child.id()).len() == 1;
+        while !grandchild() {
+            thread::yield_now();
+        }
+        let found = descendants();
+        assert!(found.contains(&Pid::from_child(&child)), "{found:?}");
+        drop(child.stdin.take());
+        wait_for(Pid::from_child(&child));
+        assert!(!is_alive(child.id()) && !is_running(Pid::from_child(&child)));
+        assert!(child.wait().unwrap().success(), "its status was left there");
+    }
+}
