@@ -61,8 +61,8 @@ pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, Ra
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
 pub use machine::{
-    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
-    prefetch_bytes, smaps, thread,
+    PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, inherit_only_streams, limits,
+    peer_process, prefetch, prefetch_bytes, smaps, thread,
 };
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;

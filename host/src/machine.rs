@@ -11,6 +11,8 @@ pub mod clock;
 mod copy;
 #[expect(unsafe_code, reason = "a system call that the C library has")]
 pub mod cpu;
+#[expect(unsafe_code, reason = "a system call with a buffer, and one by numbers")]
+mod descriptors;
 #[cfg(not(any(loom, shuttle, miri)))]
 #[expect(unsafe_code, reason = "writes the last words without a heap")]
 mod end;
@@ -24,8 +26,6 @@ mod heap;
 mod heap_bounds;
 pub mod limits;
 mod page;
-#[expect(unsafe_code, reason = "a system call with a buffer")]
-mod peer;
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
     expect(unsafe_code, reason = "an instruction that reads nothing")
@@ -37,6 +37,7 @@ pub mod smaps;
 pub mod thread;
 
 pub use copy::copy_past_caches;
+pub use descriptors::{inherit_only_streams, peer_process};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use end::{Vital, die, die_at};
 #[cfg(not(miri))]
@@ -44,6 +45,5 @@ pub use heap::give_back_heap;
 pub use heap_bounds::bound_heap;
 pub(crate) use limits::max_map_count;
 pub use page::PAGE_SIZE;
-pub use peer::peer_process;
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use pressure::Pressure;

@@ -17,6 +17,7 @@ mod doors;
 mod ending;
 mod episodes;
 mod log;
+mod monitoring;
 mod notice;
 mod page_types;
 mod relief;
@@ -46,6 +47,7 @@ use crate::line::size::{count, human};
 use answers::{Answers, Seen};
 use doors::Doors;
 use ending::Ending;
+pub(super) use ending::{Hints, Upper};
 use log::{Log, Voice};
 use relief::Relief;
 use watch::Watch;
@@ -64,15 +66,21 @@ const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
+    run_below(&args, None).map(drop)
+}
+
+/// The same with something that stands on the mount: until that is gone. It gives the number of
+/// stored bytes that went with it.
+pub(super) fn run_below(args: &args::Serve, upper: Option<&Upper>) -> Result<u64, Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    let log = Log::start(Voice::of(&args))?;
-    let outcome = serve(&args, &log);
+    let log = Log::start(Voice::of(args))?;
+    let outcome = serve(args, upper, &log);
     log.finish();
     outcome
 }
 
-fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
+fn serve(args: &args::Serve, upper: Option<&Upper>, log: &Log) -> Result<u64, Failure> {
     let ending = Ending::watch(log)?;
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let limit = memory_limit(args.memory_limit)?;
@@ -90,19 +98,37 @@ fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
+    let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
+    metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
     let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     watch.devices(&devices, &target);
-    announce(args, &device, server, tree.as_deref(), log);
-    ending.wait(tree.as_deref(), server.is_some());
+    let upper = upper.zip(tree.as_deref());
+    let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
+    if built.is_ok() {
+        announce(args, &device, server, tree.as_deref(), log);
+    }
+    let in_use = match upper {
+        Some((upper, tree)) => {
+            let in_use = built.is_ok() && !ending.wait_for(upper);
+            ending.leave(tree);
+            in_use
+        }
+        None => {
+            ending.wait(tree.as_deref(), server.is_some());
+            false
+        }
+    };
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
-    tree.iter().for_each(|tree| tree.wait());
-    log.mention(farewell(&args.name, &devices));
-    Ok(())
+    metrics.iter().for_each(|metrics| metrics.stop());
+    tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());
+    let bytes = stored_bytes(&devices);
+    log.mention(farewell(&args.name, bytes));
+    built.map(|()| bytes)
 }
 
 /// The NBD server of all devices. While it runs, the first is neither reset nor removed.
@@ -335,9 +361,13 @@ fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
     format!("{name}: mounted at {}; try: {example}", directory.display())
 }
 
-fn farewell(name: &str, devices: &Devices) -> String {
+fn stored_bytes(devices: &Devices) -> u64 {
     let disks = devices.list().into_iter().filter_map(|device| device.disk());
-    let bytes: u64 = disks.map(|disk| disk.stat().orig_data_size).sum();
+    disks.map(|disk| disk.stat().orig_data_size).sum()
+}
+
+/// What is gone at the end.
+fn farewell(name: &str, bytes: u64) -> String {
     let (stored, are) = (count(bytes, "stored byte"), if bytes == 1 { "is" } else { "are" });
     format!("{name}: stopped; {stored} ({}) {are} gone", human(bytes))
 }

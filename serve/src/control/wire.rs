@@ -15,6 +15,9 @@ pub(super) enum Request {
     Stat {},
     Classes {},
     Pagetypeinfo {},
+    Get {
+        attribute: String,
+    },
     Set {
         attribute: String,
         #[serde(default)]
@@ -30,6 +33,7 @@ impl From<Request> for super::Request {
             Request::Stat {} => super::Request::Stat,
             Request::Classes {} => super::Request::Classes,
             Request::Pagetypeinfo {} => super::Request::Pagetypeinfo,
+            Request::Get { attribute } => super::Request::Get { attribute },
             Request::Set { attribute, value } => super::Request::Set { attribute, value },
             Request::Check {} => super::Request::Check,
         }
@@ -53,6 +57,9 @@ mod tests {
             let twice = read(format!(r#"{{"cmd":"{cmd}","cmd":"stat"}}"#)).expect_err("twice");
             assert!(twice.to_string().contains("`cmd`"), "{cmd}: {twice}");
         }
+        let get = r#"{"cmd":"get","attribute":"a","value":"b"}"#;
+        let refused = serde_json::from_str::<Request>(get).expect_err("a field");
+        assert!(refused.to_string().contains("`value`"), "{refused}");
         let set = r#"{"cmd":"set","attribute":"a","valeu":"b"}"#;
         let refused = serde_json::from_str::<Request>(set).expect_err("a field");
         assert!(refused.to_string().contains("`valeu`"), "{refused}");

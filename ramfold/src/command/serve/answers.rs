@@ -28,7 +28,7 @@ use super::document;
 use super::page_types;
 use super::relief::Relieved;
 use super::watch::Board;
-use crate::line::attribute::Change;
+use crate::line::attribute::{self, Change};
 
 /// The number of the device that is the default export.
 const SERVED: u32 = 0;
@@ -62,6 +62,9 @@ impl Answers {
             Request::Stat => Ok(self.stat()),
             Request::Classes => self.classes(),
             Request::Pagetypeinfo => Ok(page_types::answer(self.devices.memory())),
+            Request::Get { attribute } => {
+                attribute::text(&self.devices, &attribute).map(Value::from)
+            }
             Request::Set { attribute, value } => Change::parse(&attribute, &value)
                 .and_then(|change| change.apply(&self.devices))
                 .map(Value::from),
