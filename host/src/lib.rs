@@ -63,8 +63,8 @@ pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, Ra
 pub use machine::give_back_heap;
 pub use machine::{
     PAGE_SIZE, Pressure, bound_heap, clock, copy_past_caches, cpu, end_with_parent,
-    forget_variables, limits, passed_descriptors, peer_process, prefetch, prefetch_bytes, smaps,
-    thread,
+    forget_variables, inherit_only_streams, limits, passed_descriptors, peer_process, prefetch,
+    prefetch_bytes, smaps, thread,
 };
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;

@@ -17,6 +17,7 @@
 //! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`], or every device, over NBD |
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
+//! | [`metrics`] | figures for monitoring, over HTTP |
 //! | [`control`] | asks and answers questions about a running server |
 //! | [`PassedSockets`] | listening sockets that systemd or libnbd passed to this process |
 //! | [`runtime`] | where the sockets of a server lie that was given no path |
@@ -32,10 +33,11 @@
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// fuse, fuse/channel, control, nbd, nbd/transmission, doors, terms.
+// fuse, fuse/channel, metrics, control, nbd, nbd/transmission, doors, terms.
 pub mod control;
 mod doors;
 pub mod fuse;
+pub mod metrics;
 mod nbd;
 mod terms;
 

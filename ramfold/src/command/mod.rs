@@ -5,6 +5,8 @@
 mod check;
 mod devices;
 mod estimate;
+mod get;
+mod mount;
 mod run;
 mod serve;
 mod set;
@@ -18,7 +20,10 @@ use crate::line::args::Command;
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => self::serve::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => mount::umount(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Get(args) => get::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Run(args) => self::run::run(&args),
         Command::Estimate(args) => estimate::run(&args),

@@ -17,7 +17,7 @@ pub(super) mod found;
 pub(super) mod moment;
 mod place;
 pub(super) mod process;
-mod program;
+pub(super) mod program;
 mod report;
 mod tally;
 pub(super) mod tree;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     if args.explain {
         explain(limit, &codec, &place, &choice);
     }
-    let program = Program::start(&args.program, &place)?;
+    let program = Program::start(&args.program, |program| place.put_into(program))?;
     let tree = Tree::new(program.id(), place.library(), args.quiet);
     let watch = watch(Arc::new(board), tree, report)?;
     let end = program.wait()?;

@@ -12,12 +12,14 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
+mod backing;
 mod captive;
 mod document;
 mod doors;
 mod ending;
 mod episodes;
 mod log;
+mod monitoring;
 mod notice;
 mod page_types;
 mod pidfile;
@@ -29,12 +31,10 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use codec::Codec;
-use disk::NbdDisk;
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
@@ -50,6 +50,7 @@ use answers::{Answers, Seen};
 use captive::Captive;
 use doors::Doors;
 use ending::Ending;
+pub(super) use ending::{Hints, Upper};
 use log::Log;
 use relief::Relief;
 use watch::Watch;
@@ -58,9 +59,6 @@ use watch::Watch;
 /// touches memory past a control group's limit.
 const LIMIT_WARN_PERCENT: u64 = 80;
 
-/// So many bytes of a backing file are looked at. The first superblock of a file system is within
-/// them (btrfs at 64 KiB, ZFS within 256 KiB).
-const HEAD_BYTES: u64 = 256 << 10; // 256 KiB
 /// The largest dictionary in bytes, as for `algorithm_params`.
 const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 /// Addresses for all disks of a tree together, unless the first is larger.
@@ -77,14 +75,39 @@ pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
     }
     let is_guest = !passed.nbd.is_empty() || args.run.is_some();
     let log = Log::start(args, is_guest)?;
-    let outcome = serve(args, passed, &log);
+    let outcome = serve(args, (passed, None), &log);
     log.finish();
-    outcome
+    match outcome?.code {
+        0 => Ok(()),
+        code => Err(Failure::Ended(code)),
+    }
 }
 
-fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Failure> {
+/// The same with something that stands on the mount: until that is gone. It gives the number of
+/// stored bytes that went with it.
+pub(super) fn run_below(args: &args::Serve, upper: &Upper) -> Result<u64, Failure> {
+    // Called before there are threads. If it fails, the heap only keeps more freed memory.
+    let _ = host::bound_heap();
+    let log = Log::start(args, false)?;
+    let outcome = serve(args, (PassedSockets::default(), Some(upper)), &log);
+    log.finish();
+    outcome.map(|ended| ended.bytes)
+}
+
+/// How a server ended.
+struct Ended {
+    /// Stored bytes that went with it.
+    bytes: u64,
+    /// The exit status of the command of `--run`; 0 without one.
+    code: i32,
+}
+
+/// Sockets that were passed, and what stands on the mount.
+type Around<'a> = (PassedSockets, Option<&'a Upper>);
+
+fn serve(args: &args::Serve, around: Around<'_>, log: &Log) -> Result<Ended, Failure> {
     let ending = Ending::watch(log)?;
-    let outcome = serve_until(args, passed, &ending, log);
+    let outcome = serve_until(args, around, &ending, log);
     // Whatever went wrong, nothing is left behind.
     ending.clean_up();
     outcome
@@ -92,10 +115,10 @@ fn serve(args: &args::Serve, passed: PassedSockets, log: &Log) -> Result<(), Fai
 
 fn serve_until(
     args: &args::Serve,
-    passed: PassedSockets,
+    (passed, upper): Around<'_>,
     ending: &Ending,
     log: &Log,
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let count = args.export.len() as u64 + 1;
     let limit = memory_limit(args.memory_limit, count)?;
@@ -118,29 +141,45 @@ fn serve_until(
     let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
+    let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
+    metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
     let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     watch.devices(&devices, &target);
     args.pidfile.as_deref().map(|path| pidfile::write(path, ending)).transpose()?;
-    announce(args, &devices, server, tree.as_deref(), log);
+    let upper = upper.zip(tree.as_deref());
+    let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
+    if built.is_ok() {
+        announce(args, &devices, server, tree.as_deref(), log);
+    }
     let captive = args.run.as_deref().map(|command| {
         let uris = server.map(|server| server.uris()).unwrap_or_default();
         Captive::start(command, &doors.variables(&uris, default), ending)
     });
     let captive = captive.transpose()?;
-    ending.wait(tree.as_deref(), server.is_some());
+    let in_use = match upper {
+        Some((upper, tree)) => {
+            let in_use = built.is_ok() && !ending.wait_for(upper);
+            ending.leave(tree);
+            in_use
+        }
+        None => {
+            ending.wait(tree.as_deref(), server.is_some());
+            false
+        }
+    };
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
     let code = captive.map_or(Ok(0), Captive::end);
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
-    tree.iter().for_each(|tree| tree.wait());
-    log.mention(farewell(&args.name, &devices));
-    match code? {
-        0 => Ok(()),
-        code => Err(Failure::Ended(code)),
-    }
+    metrics.iter().for_each(|metrics| metrics.stop());
+    tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());
+    let bytes = stored_bytes(&devices);
+    log.mention(farewell(&args.name, bytes));
+    built?;
+    Ok(Ended { bytes, code: code? })
 }
 
 /// The name of the export that clients get who ask for none.
@@ -300,7 +339,7 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
     let id = devices.add_named(&args.name).map_err(refusal)?;
     let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
     if let Some(path) = &args.backing {
-        let path = backing_path(path, log)?;
+        let path = backing::path(path, log)?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
         set.map_err(|error| {
             // The message names the option that was typed, and not the attribute.
@@ -316,34 +355,6 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
         device.store(Attribute::Disksize, size.to_string().as_bytes()).map_err(refusal)?;
     }
     Ok(device)
-}
-
-/// What is written to `backing_dev`: the address of a server as it was typed, or a whole path.
-fn backing_path(typed: &Path, log: &Log) -> Result<PathBuf, Failure> {
-    if typed.to_str().is_some_and(NbdDisk::is_address) {
-        return Ok(typed.to_owned());
-    }
-    warn_of_content(typed, log);
-    std::path::absolute(typed).map_err(|error| Failure::about("--backing", error))
-}
-
-/// Warns if a backing file has content, because it will be overwritten.
-fn warn_of_content(path: &Path, log: &Log) {
-    // Anything else is refused later, and so is a file without a length. Reading them might wait.
-    let may_be_read = |status: fs::Metadata| {
-        status.file_type().is_block_device() || status.is_file() && status.len() > 0
-    };
-    if !fs::metadata(path).is_ok_and(may_be_read) {
-        return;
-    }
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
-    if read.is_ok() && head.iter().any(|&byte| byte != 0) {
-        log.complain(format!(
-            "warning: --backing {} is not empty; what it holds is overwritten",
-            path.display()
-        ));
-    }
 }
 
 fn refusal(error: AttributeError) -> Failure {
@@ -416,9 +427,13 @@ fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
     format!("{name}: mounted at {}; try: {example}", directory.display())
 }
 
-fn farewell(name: &str, devices: &Devices) -> String {
+fn stored_bytes(devices: &Devices) -> u64 {
     let disks = devices.list().into_iter().filter_map(|device| device.disk());
-    let bytes: u64 = disks.map(|disk| disk.stat().orig_data_size).sum();
+    disks.map(|disk| disk.stat().orig_data_size).sum()
+}
+
+/// What is gone at the end.
+fn farewell(name: &str, bytes: u64) -> String {
     let (stored, are) = (count(bytes, "stored byte"), if bytes == 1 { "is" } else { "are" });
     format!("{name}: stopped; {stored} ({}) {are} gone", human(bytes))
 }

@@ -47,6 +47,9 @@ fn watch(args: &args::Stat, interval: Duration) -> Result<(), Failure> {
 }
 
 fn show(args: &args::Stat) -> Result<(), Failure> {
+    if let Some(format) = args.format {
+        return list::expose(args.target.as_deref(), args.device.clone(), format);
+    }
     let Some(target) = &args.target else { return list::show(args) };
     let path = match control::locate(target) {
         Ok(path) => path,

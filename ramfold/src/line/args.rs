@@ -13,6 +13,9 @@ use zram::study::{FreeDesign, LockDesign};
 use super::attribute::Change;
 use super::export::{Export, device_name};
 use super::failure::Failure;
+use super::forms::{address, chain_order, digits};
+use super::monitoring::{Format, Monitoring};
+use super::mounting::{Mount, Umount};
 use super::size;
 
 /// Folds memory: compressed RAM disks for any NBD client, without a kernel module.
@@ -24,8 +27,8 @@ pub(crate) struct Line {
     pub(crate) command: Command,
 }
 
-const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit status: 0 done, 1 \
-    failed or refused, 2 the command line is wrong. See also `man ramfold`.";
+const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary: 64M, 1.5G. Exit status: 0 \
+    done, 1 failed or refused, 2 the command line is wrong. See also `man ramfold`.";
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
@@ -34,8 +37,14 @@ pub(crate) enum Command {
     Run(Run),
     /// Serve a compressed RAM disk until interrupted
     Serve(Box<Serve>),
+    /// Mount a file system on a compressed RAM disk, and serve it in the background
+    Mount(Mount),
+    /// Unmount what ramfold mount has mounted, and give its memory back
+    Umount(Umount),
     /// Show the memory and state of a server or of a program under run, or list what runs
     Stat(Stat),
+    /// Print an attribute of a running server
+    Get(Get),
     /// Change an attribute of a running server
     Set(Set),
     /// Add a device to a running server; it is an NBD export at once
@@ -67,9 +76,10 @@ pub(crate) struct Serve {
     /// The export that clients get who ask for none [default: that of --name]
     #[arg(long, value_name = "NAME", requires = "size")]
     pub(crate) default_export: Option<String>,
-    /// The most memory that stored pages of a device may take [default: half of what is available,
-    /// divided by the devices]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    /// The most memory that stored pages of a device may take: a size, or a part of what is
+    /// available [default: 50%, divided by the devices]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = size::parse_memory)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
@@ -130,7 +140,8 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) track_ages: bool,
     /// Hold the memory of stored pages at this size: recompress the coldest, then write them back
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = size::parse_memory)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) memory_target: Option<u64>,
     /// Write an attribute before the disk gets its size, for example recomp_algorithm=algo=zstd
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = Change::setting)]
@@ -138,6 +149,8 @@ pub(crate) struct Serve {
     /// Print only errors and warnings: neither where it serves nor what is gone at the end
     #[arg(long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) monitoring: Monitoring,
     /// Also print which clients connect and how each connection ends
     #[arg(long)]
     pub(crate) verbose: bool,
@@ -204,10 +217,23 @@ pub(crate) struct Stat {
     /// Print the free frames by migratetype and order, as the kernel's /proc/pagetypeinfo does
     #[arg(long, requires = "target", conflicts_with = "classes")]
     pub(crate) pagetypeinfo: bool,
+    /// Print figures for monitoring: prometheus or openmetrics
+    #[arg(long, value_enum, conflicts_with_all = ["json", "classes", "pagetypeinfo", "watch"])]
+    pub(crate) format: Option<Format>,
     /// Print again every so many seconds until interrupted [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
+}
+
+/// `ramfold get`
+#[derive(Args, Debug)]
+pub(crate) struct Get {
+    /// Socket, nbd+unix address or name of a server
+    pub(crate) target: String,
+    /// An attribute of zram, such as mm_stat, comp_algorithm or writeback_limit. A server with
+    /// several devices needs the device, too: zram1/mm_stat
+    pub(crate) attribute: String,
 }
 
 /// `ramfold set`
@@ -302,38 +328,12 @@ pub(crate) fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
     Err(Failure::Usage(text))
 }
 
-/// Checks the form of an address to listen on. The system resolves the host later.
-fn address(text: &str) -> Result<String, String> {
-    let right = "an address is HOST:PORT, as in 127.0.0.1:10809";
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?}: {right}"))?;
-    if digits(port).and_then(|port| port.parse::<u16>().ok()).is_none() {
-        return Err(format!("{port:?} is no port from 0 to 65535; {right}"));
-    }
-    if host.is_empty() {
-        return Err(format!(
-            "{text:?} has no host; write 127.0.0.1:{port}, or 0.0.0.0:{port} with --tcp-anywhere"
-        ));
-    }
-    Ok(text.to_owned())
-}
-
 /// Reads a size, or a part in percent.
 fn limit(text: &str) -> Result<Limit, String> {
     let Some(part) = text.strip_suffix('%') else { return size::parse(text).map(Limit::Bytes) };
     let percent = digits(part).and_then(|part| part.parse().ok());
     let percent = percent.filter(|percent| (1..=100).contains(percent));
     percent.map(Limit::Percent).ok_or_else(|| format!("{text:?} is no part; it is 1% to 100%"))
-}
-
-/// The text if it has only digits. `parse` alone would accept a sign.
-fn digits(text: &str) -> Option<&str> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)
-}
-
-fn chain_order(text: &str) -> Result<u32, String> {
-    let order = digits(text).and_then(|text| text.parse().ok());
-    let order = order.filter(|&order| zsmalloc::ChainSize::from_order(order).is_some());
-    order.ok_or_else(|| format!("there is no chain order {text:?}; it is 0 to 4"))
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

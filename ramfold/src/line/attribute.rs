@@ -120,6 +120,33 @@ impl Change {
     }
 }
 
+/// Checks the path of an attribute that can be read. The error says what would be right.
+pub(crate) fn check_readable(path: &str) -> Result<(), String> {
+    readable(path).map(drop)
+}
+
+/// The text of an attribute, as the kernel would show it.
+pub(crate) fn text(devices: &Devices, path: &str) -> Result<String, String> {
+    let (device, attribute) = readable(path)?;
+    find(devices, device)?.show(attribute).map_err(|error| error.to_string())
+}
+
+/// The device in the path of an attribute, if one is named, and the attribute.
+fn readable(path: &str) -> Result<(Option<&str>, Attribute), String> {
+    let (device, name) = match path.rsplit_once('/') {
+        Some((device, name)) => (Some(device), name),
+        None => (None, path),
+    };
+    let known = Attribute::from_name(name);
+    let attribute = known.ok_or_else(|| {
+        format!("there is no attribute {name:?}; it is {}", names(Attribute::is_readable))
+    })?;
+    match attribute.is_readable() {
+        true => Ok((device, attribute)),
+        false => Err(format!("{name} can only be written; ramfold stat shows figures")),
+    }
+}
+
 fn writable(attribute: Attribute) -> bool {
     attribute.is_writable()
 }
@@ -245,6 +272,29 @@ mod tests {
 
     fn set(devices: &Devices, path: &str, value: &str) -> Result<String, String> {
         Change::parse(path, value)?.apply(devices)
+    }
+
+    #[test]
+    fn every_readable_attribute_has_a_text() {
+        let devices = devices();
+        let id = devices.add_named("first").unwrap();
+        set(&devices, "disksize", "1M").unwrap();
+        assert_eq!(text(&devices, "disksize").as_deref(), Ok("1048576\n"));
+        assert_eq!(text(&devices, "first/initstate").as_deref(), Ok("1\n"));
+        for attribute in Attribute::ALL.into_iter().filter(|it| it.is_readable()) {
+            text(&devices, attribute.name()).unwrap_or_else(|why| panic!("{attribute}: {why}"));
+        }
+        devices.hot_add().unwrap();
+        for (path, expected) in [
+            ("colour", "there is no attribute \"colour\"; it is "),
+            ("reset", "can only be written"),
+            ("disksize", "there are several devices"),
+            ("second/disksize", "there is no device \"second\""),
+        ] {
+            let why = text(&devices, path).unwrap_err();
+            assert!(why.contains(expected), "{path}: {why}");
+        }
+        assert!(devices.get(id).is_some());
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn help_manual_and_document_name_every_algorithm() {
     let manual = include_str!("../../man/ramfold.1");
     let of_option = |part: &'static str| part.split(".It Fl ").next().unwrap_or_default();
     let mut told = manual.split(".It Fl -algorithm Ar ").skip(1).map(of_option);
-    for (verb, dictionary) in [("run", false), ("serve", false), ("train", true)] {
+    for (verb, dictionary) in [("run", false), ("serve", false), ("mount", false), ("train", true)]
+    {
         let option = line.find_subcommand(verb).unwrap().get_arguments();
         let option = option.into_iter().find(|option| option.get_id() == "algorithm").unwrap();
         let help = option.get_help().unwrap().to_string();

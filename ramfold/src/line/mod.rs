@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   words --usage--> args: options, each well formed --> a verb
+//!                      |-- mounting: the words of mount and umount
+//!                      |-- forms: addresses, numbers
 //!                      |-- attribute: what `set` changes      export: a device that is asked for
 //!                      '-- size: numbers that people read and write
 //!   output: standard output and standard error          failure: why a verb did not succeed
-//!   whole: files that are made or replaced as a whole
+//!   exposition: figures for monitoring      whole: files that are made or replaced as a whole
 //! ```
 //!
 //! Invariant: nothing here asks a server, except that `attribute` and `export` change devices that
@@ -16,7 +18,11 @@ pub(crate) mod attribute;
 #[cfg(test)]
 mod documents;
 pub(crate) mod export;
+pub(crate) mod exposition;
 mod failure;
+mod forms;
+pub(crate) mod monitoring;
+pub(crate) mod mounting;
 pub(crate) mod output;
 pub(crate) mod size;
 pub(crate) mod usage;

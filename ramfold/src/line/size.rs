@@ -4,6 +4,8 @@
 
 const KIB_SHIFT: u32 = 10;
 const SUFFIXES: [char; 4] = ['K', 'M', 'G', 'T'];
+/// The most digits behind the point.
+const FRACTION_MAX: usize = 9;
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /// Bytes of the largest disk.
@@ -29,6 +31,18 @@ pub(crate) fn parse_disk(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes of a size of memory, which may be a part of what is available now: `50%`.
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    let Some(part) = text.strip_suffix('%') else { return parse(text) };
+    let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+    let percent = part.parse::<u64>().ok().filter(|percent| (1..=100).contains(percent));
+    let percent = percent.filter(|_| is_number);
+    let percent = percent.ok_or_else(|| format!("{text:?} is no part; it is 1% to 100%"))?;
+    let available = host::limits::memory_available().to_be_had();
+    let available = available.ok_or("the system does not say how much memory is available")?;
+    Ok(available / 100 * percent)
+}
+
 /// Bytes of a size, which may be 0.
 pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
     let too_large = || format!("{text} is too large: a size is less than 2^64 bytes");
@@ -37,13 +51,19 @@ pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
 
 /// Bytes of a size. `None` if they do not fit 64 bits.
 fn sized(text: &str) -> Result<Option<u64>, String> {
-    let wrong = || format!("{text:?} is not a size; give a whole number with K, M, G or T: 64M");
-    let (digits, shift) = split(text).ok_or_else(wrong)?;
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number {
+    let wrong = || format!("{text:?} is not a size; give a number with K, M, G or T: 64M, 1.5G");
+    let (number, shift) = split(text).ok_or_else(wrong)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    // A fraction is one of a unit, and a byte has none.
+    let is_fit = fraction.len() <= FRACTION_MAX && (shift > 0 || !number.contains('.'));
+    if !digits(whole) || !digits(fraction) || !is_fit {
         return Err(wrong());
     }
-    Ok(digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)))
+    let parts = fraction.parse::<u64>().map_err(|_| wrong())?;
+    let below = (u128::from(parts) << shift) / 10_u128.pow(fraction.len() as u32);
+    let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(1 << shift));
+    Ok(whole.and_then(|whole| whole.checked_add(below as u64)))
 }
 
 /// The digits, and by how many bits to shift the number. It reads `64`, `64K`, `64k`, `64KiB` and
@@ -109,6 +129,9 @@ mod tests {
             ("2G", 2 << 30),
             ("1T", 1 << 40),
             ("512B", 512),
+            ("1.5G", 3 << 29),
+            ("0.25k", 256),
+            ("1.000000001K", 1024),
             ("18446744073709551615", u64::MAX),
         ];
         for (text, bytes) in rows {
@@ -118,7 +141,23 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_in_its_own_words() {
-        let nothing_else = ["", "M", "-1", "+1", "1X", "1.5G", "1KK", "1iB", "G1", "1 G G"];
+        let nothing_else = [
+            "",
+            "M",
+            "-1",
+            "+1",
+            "1X",
+            "1.5",
+            "1.G",
+            ".5G",
+            "1.5.5G",
+            "1.-5G",
+            "1.0000000001G",
+            "1KK",
+            "1iB",
+            "G1",
+            "1 G G",
+        ];
         // A blank in a script is a value that was lost, or two that ran into each other.
         let blanks = [" 5", "5 ", " 5M ", "5 M", "\t5", "5\n", " ", "\u{1F4BE}"];
         for text in nothing_else.into_iter().chain(blanks) {
@@ -140,6 +179,18 @@ mod tests {
         assert_eq!(parse_disk("8T"), Ok(DISK_MAX));
         assert!(parse_disk("8796093022209").unwrap_err().contains("at most 8T"));
         assert_eq!(parse_or_zero("0"), Ok(0));
+    }
+
+    #[test]
+    fn a_part_of_memory_is_one_to_a_hundred_percent() {
+        let (half, whole) = (parse_memory("50%"), parse_memory("100%"));
+        if let (Ok(half), Ok(whole)) = (half, whole) {
+            assert!(half > 0 && half < whole, "{half} of {whole}");
+        }
+        assert_eq!(parse_memory("64M"), Ok(64 << 20));
+        for text in ["0%", "101%", "%", "+5%", "5.5%", "-1%", "5 %"] {
+            assert!(parse_memory(text).unwrap_err().contains("1% to 100%"), "{text}");
+        }
     }
 
     proptest! {

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named_on_one_line() {
         let rows: [(&[&str], &str); 15] = [
-            (&[], "a command is missing; it is run, serve, stat, set, add, remove, estimate"),
+            (&[], "a command is missing; it is run, serve, mount, umount, stat"),
             (&["frob"], "there is no command \"frob\"; it is run, serve"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
             (&["serve", "--size"], "--size <SIZE> needs a value; see ramfold"),

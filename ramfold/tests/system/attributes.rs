@@ -36,6 +36,22 @@ fn text(number: u64) -> Vec<u8> {
 }
 
 #[test]
+fn an_attribute_is_printed_as_the_kernel_shows_it() {
+    let server = Server::with(&["--size", "1.5M", "--memory-limit", "50%"]);
+    let mut client = server.connect();
+    client.write(0, &vec![7; 8192]).unwrap();
+    let get = |attribute: &str| ramfold(&["get", server.target(), attribute]);
+    assert_eq!(succeed(&mut get("disksize")), "1572864\n");
+    let mm_stat = succeed(&mut get("zram0/mm_stat"));
+    assert_eq!(mm_stat.split_whitespace().count(), 9, "the kernel's columns: {mm_stat}");
+    assert_eq!(mm_stat.split_whitespace().next(), Some("8192"), "{mm_stat}");
+    assert!(succeed(&mut get("comp_algorithm")).contains("[lz4]"));
+    assert!(refusal(&mut get("colour")).contains("there is no attribute \"colour\""));
+    assert!(refusal(&mut get("mem_limit")).contains("can only be written"));
+    assert!(refusal(&mut get("zram9/mm_stat")).contains("the devices are zram0"));
+}
+
+#[test]
 fn pages_are_marked_recompressed_written_back_and_read() {
     let scratch = Scratch::new();
     let path = backing(&scratch, 8 << 20);

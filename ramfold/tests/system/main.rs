@@ -10,6 +10,8 @@
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
+//!   metrics     figures for monitoring
+//!   mounted     ramfold mount: a file system by one command
 //!   backing     a backing file that turns bad
 //!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
@@ -47,6 +49,8 @@ mod frames;
 mod jobs;
 mod lifecycle;
 mod listing;
+mod metrics;
+mod mounted;
 mod mounting;
 mod notices;
 mod programs;

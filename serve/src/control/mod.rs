@@ -67,6 +67,11 @@ pub enum Request {
     },
     /// Asks for free pages by migratetype and order.
     Pagetypeinfo,
+    /// Asks for the text of an attribute.
+    Get {
+        /// Its name, which is zram's.
+        attribute: String,
+    },
     /// Changes an attribute.
     Set {
         /// Its name, which is zram's.

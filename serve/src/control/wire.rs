@@ -21,6 +21,9 @@ pub(super) enum Request {
         device: Option<String>,
     },
     Pagetypeinfo {},
+    Get {
+        attribute: String,
+    },
     Set {
         attribute: String,
         #[serde(default)]
@@ -46,6 +49,7 @@ impl From<Request> for super::Request {
             Request::Stat { device } => super::Request::Stat { device },
             Request::Classes { device } => super::Request::Classes { device },
             Request::Pagetypeinfo {} => super::Request::Pagetypeinfo,
+            Request::Get { attribute } => super::Request::Get { attribute },
             Request::Set { attribute, value } => super::Request::Set { attribute, value },
             Request::Check { device } => super::Request::Check { device },
             Request::Add { name, size } => super::Request::Add { name, size },
@@ -71,6 +75,9 @@ mod tests {
             let twice = read(format!(r#"{{"cmd":"{cmd}","cmd":"stat"}}"#)).expect_err("twice");
             assert!(twice.to_string().contains("`cmd`"), "{cmd}: {twice}");
         }
+        let get = r#"{"cmd":"get","attribute":"a","value":"b"}"#;
+        let refused = serde_json::from_str::<Request>(get).expect_err("a field");
+        assert!(refused.to_string().contains("`value`"), "{refused}");
         let set = r#"{"cmd":"set","attribute":"a","valeu":"b"}"#;
         let refused = serde_json::from_str::<Request>(set).expect_err("a field");
         assert!(refused.to_string().contains("`valeu`"), "{refused}");

@@ -22,6 +22,8 @@ pub enum Purpose {
     Nbd,
     /// Questions about the server.
     Control,
+    /// Figures for monitoring.
+    Metrics,
 }
 
 /// Why a client was not let in.

@@ -14,27 +14,27 @@ use std::path::{Path, PathBuf};
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// Its number, which no other mount has while it is mounted.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The number of the file system's device, as `stat` gives it for its files.
-    pub(crate) device: (u32, u32),
+    pub device: (u32, u32),
     /// The directory that is mounted over.
-    pub(crate) point: PathBuf,
+    pub point: PathBuf,
     /// The file system's type, with its subtype.
-    pub(crate) kind: String,
+    pub kind: String,
     /// What is mounted: a device's path, or any other text.
-    pub(crate) source: PathBuf,
+    pub source: PathBuf,
 }
 
 /// All mounts that this process sees. A mount on top of another comes after it.
-pub(crate) fn all() -> Vec<Mounted> {
+pub fn all() -> Vec<Mounted> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 /// The topmost mount at a path.
-pub(crate) fn at(point: &Path) -> Option<Mounted> {
+pub fn at(point: &Path) -> Option<Mounted> {
     all().into_iter().rfind(|mounted| mounted.point == point)
 }
 

@@ -13,12 +13,14 @@
 //!
 //! Locks: none.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use inside::board;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::about::About;
@@ -27,6 +29,8 @@ use crate::line::Failure;
 
 /// The library that was built with this command.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libramfold_inside.so"));
+
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// The directory of a run.
 pub(super) struct Place {
@@ -81,6 +85,16 @@ impl Place {
             Ok(_) => Err("what was written there is not what is read".to_owned()),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Has the loader put the library into a program, before whatever else is preloaded.
+    pub(super) fn put_into(&self, program: &mut Command) {
+        let mut value = self.library.as_os_str().to_owned();
+        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+            value.push(OsStr::new(":"));
+            value.push(others);
+        }
+        program.env(PRELOAD, value).env(board::VARIABLE, &self.board);
     }
 
     pub(super) fn library(&self) -> &Path {

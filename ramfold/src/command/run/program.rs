@@ -1,4 +1,4 @@
-//! The program: started with the library, sent the signals that come here, awaited.
+//! The program: started, sent the signals that come here, awaited.
 //!
 //! ```text
 //!   a terminal's Ctrl-C     the program gets it itself, as all of its process group do
@@ -7,16 +7,15 @@
 //! ```
 //!
 //! Invariant: the program has this command's streams, terminal, process group, limits and
-//! environment, except for the two variables of the library.
+//! environment, except for the variables that the caller sets.
 //!
 //! Locks: none.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
-use inside::board;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -27,10 +26,8 @@ use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
-use super::place::Place;
 use crate::line::Failure;
 
-const PRELOAD: &str = "LD_PRELOAD";
 /// Signals that are passed on.
 const PASSED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM];
 /// What a shell answers for a program that it cannot start, and for one that is not there.
@@ -38,17 +35,20 @@ const NOT_STARTED: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
 /// A program that runs.
-pub(super) struct Program {
+pub(crate) struct Program {
     child: Child,
     signals: SignalsInfo<WithOrigin>,
 }
 
 /// How the program ended.
-pub(super) struct End(ExitStatus);
+pub(crate) struct End(ExitStatus);
 
 impl Program {
-    /// Starts it.
-    pub(super) fn start(words: &[OsString], place: &Place) -> Result<Program, Failure> {
+    /// Starts it. `prepare` changes its environment.
+    pub(crate) fn start(
+        words: &[OsString],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Program, Failure> {
         // A signal that is ignored stays so for the program. A handler here would change that.
         let ignored = ignored();
         let taken = PASSED.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -58,12 +58,9 @@ impl Program {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::Usage("a program is missing".to_owned()));
         };
-        let started = Command::new(program)
-            .args(arguments)
-            .env(PRELOAD, preload(place))
-            .env(board::VARIABLE, place.board())
-            .spawn();
-        match started {
+        let mut command = Command::new(program);
+        prepare(command.args(arguments));
+        match command.spawn() {
             Ok(child) => Ok(Program { child, signals }),
             Err(error) => Err(Failure::NotStarted {
                 text: format!("{}: {error}", program.display()),
@@ -80,7 +77,7 @@ impl Program {
     }
 
     /// Waits until it ends, and passes signals on meanwhile.
-    pub(super) fn wait(mut self) -> Result<End, Failure> {
+    pub(crate) fn wait(mut self) -> Result<End, Failure> {
         let failed = |error| Failure::about("waiting for the program", error);
         loop {
             if let Some(status) = self.child.try_wait().map_err(failed)? {
@@ -113,16 +110,6 @@ fn is_passed(origin: &Origin) -> bool {
     origin.signal != SIGCHLD && !matches!(origin.cause, Cause::Kernel)
 }
 
-/// The library before whatever else is preloaded.
-fn preload(place: &Place) -> OsString {
-    let mut value = place.library().as_os_str().to_owned();
-    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
-        value.push(OsStr::new(":"));
-        value.push(others);
-    }
-    value
-}
-
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.signal() {
@@ -134,7 +121,7 @@ impl fmt::Display for End {
 
 impl End {
     /// Ends this command in the same way.
-    pub(super) fn leave(self) -> Result<(), Failure> {
+    pub(crate) fn leave(self) -> Result<(), Failure> {
         if let Some(signal) = self.0.signal() {
             // The program has written a core file if it was to.
             let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };

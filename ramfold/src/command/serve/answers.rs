@@ -29,7 +29,7 @@ use super::document;
 use super::page_types;
 use super::relief::Relieved;
 use super::watch::Board;
-use crate::line::attribute::{Change, find};
+use crate::line::attribute::{self, Change, find};
 use crate::line::export::{Export, device_name};
 use crate::line::size::{count, human};
 
@@ -67,6 +67,9 @@ impl Answers {
                 self.chosen(device).and_then(|devices| classes(&devices))
             }
             Request::Pagetypeinfo => Ok(page_types::answer(self.devices.memory())),
+            Request::Get { attribute } => {
+                attribute::text(&self.devices, &attribute).map(Value::from)
+            }
             Request::Set { attribute, value } => Change::parse(&attribute, &value)
                 .and_then(|change| change.apply(&self.devices))
                 .map(Value::from),

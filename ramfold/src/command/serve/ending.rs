@@ -23,6 +23,7 @@
 //! which is our own. A second thread that ends the process waits for that work.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -44,12 +45,49 @@ const INTERRUPTED: i32 = 1;
 /// Signals that are closer together count as one.
 const REPEAT: Duration = Duration::from_millis(500);
 
+/// The pause between two tries to end what is in use.
+const RETRY: Duration = Duration::from_millis(100);
+/// For so long it is waited until nothing uses a disk that nobody wants any more.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// What may be a reason to end.
 enum Event {
     Signal,
     Unmounted,
     /// The command of `--run` has ended.
     Finished,
+    /// What stands on the mount changed, and may be gone.
+    Changed,
+    /// Nobody wants what stands on the mount any more.
+    Abandoned,
+}
+
+/// What stands on the mounted tree, and has to go before it: a file system on its disk.
+pub(crate) struct Upper {
+    /// Builds it, in the tree at this directory.
+    pub(crate) begin: Box<Begin>,
+    /// Takes it down, lazily if it is in use and `true` is given. The error says who uses it.
+    pub(crate) end: Box<End>,
+}
+
+type Begin = dyn Fn(&Path, Hints) -> Result<(), Failure>;
+type End = dyn Fn(bool) -> Result<(), String>;
+
+/// Tells the server that it should look whether it is to end.
+#[derive(Clone)]
+pub(crate) struct Hints(Sender<Event>);
+
+impl Hints {
+    /// What stands on the mount may be gone.
+    pub(crate) fn changed(&self) {
+        // If the receiver is gone, the server ends already.
+        let _ = self.0.send(Event::Changed);
+    }
+
+    /// Nobody wants it any more: it ends as soon as it is not in use, or after `GRACE`.
+    pub(crate) fn abandoned(&self) {
+        let _ = self.0.send(Event::Abandoned);
+    }
 }
 
 /// Watches for reasons to end, from before there is anything to end.
@@ -215,14 +253,67 @@ impl Ending {
                     Stage::Gone
                 }
                 (Event::Unmounted, _) => break,
+                (Event::Changed | Event::Abandoned, _) => stage,
             };
             if stage == Stage::Ended {
                 break;
             }
         }
-        // If the server does not end by itself from here on, one more signal ends the process.
+        self.be_impatient();
+    }
+
+    /// If the server does not end by itself from here on, one more signal ends the process.
+    fn be_impatient(&self) {
         self.arming.be_patient(false);
         self.arming.arm_later();
+    }
+
+    /// Builds what stands on the mount. No signal ends the process until it is gone.
+    pub(super) fn build(&self, upper: &Upper, tree: &Fuse) -> Result<(), Failure> {
+        self.arming.be_patient(true);
+        (upper.begin)(tree.directory(), Hints(self.sender.clone()))
+    }
+
+    /// Waits until what stands on the mount is gone. It is taken down at a signal, unless it is in
+    /// use: its users are named, and the next signal tries again. False if it is still in use.
+    pub(super) fn wait_for(&self, upper: &Upper) -> bool {
+        let (mut said, mut until) = (String::new(), None);
+        loop {
+            match self.events.recv_timeout(until.map_or(Duration::MAX, |_| RETRY)) {
+                Ok(Event::Abandoned) => until = until.or_else(|| Some(Instant::now() + GRACE)),
+                Ok(Event::Signal) => said.clear(),
+                _ => {}
+            }
+            let Err(why) = (upper.end)(false) else { return true };
+            if until.is_some_and(|until| until <= Instant::now()) {
+                let lazily = (upper.end)(true);
+                let left = lazily.map_or_else(|error| error, |()| "they lose it".to_owned());
+                self.log.complain(format!("{why}; {left}"));
+                return false;
+            }
+            if why != said {
+                self.log.complain(format!("{why}; it stays mounted until they have ended"));
+                said = why;
+            }
+        }
+    }
+
+    /// Unmounts the tree after what stood on it is gone. The system may need a moment until it has
+    /// closed the disk.
+    pub(super) fn leave(&self, tree: &Fuse) {
+        let patience = Instant::now() + GRACE;
+        let mut outcome = tree.unmount();
+        while matches!(outcome, Err(UnmountError::Busy)) && Instant::now() < patience {
+            std::thread::sleep(RETRY);
+            outcome = tree.unmount();
+        }
+        if let Err(error) = outcome {
+            let (at, users) = (tree.directory().display(), users(&tree.holders()));
+            self.log.complain(format!("{at}: {error} ({users}); unmounted lazily"));
+            // The server ends whether it is unmounted or not.
+            let _ = tree.unmount_lazily();
+        }
+        self.be_impatient();
     }
 }
 

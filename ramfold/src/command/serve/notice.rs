@@ -202,6 +202,7 @@ fn client(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Nbd => "an NBD client",
         Purpose::Control => "a caller of the control socket",
+        Purpose::Metrics => "a reader of metrics",
     }
 }
 

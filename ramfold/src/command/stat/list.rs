@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serve::control::{self, ControlError, Request, Running};
+use serve::metrics::MetricsFormat;
 
 use crate::line::Failure;
 use crate::line::args;
+use crate::line::exposition;
+use crate::line::monitoring::Format;
 use crate::line::output::{complain, one_line, print, print_json};
 use crate::line::size::human;
 
@@ -32,6 +35,33 @@ pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
     } else {
         print(&tables(&rows, servers.len(), !silent.is_empty(), &runs))?;
     }
+    if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
+}
+
+/// Prints figures for monitoring, of one server, perhaps of one device, or of all servers.
+pub(super) fn expose(
+    target: Option<&str>,
+    device: Option<String>,
+    format: Format,
+) -> Result<(), Failure> {
+    let request = Request::Stat { device };
+    let (mut stats, mut silent) = (Vec::new(), Vec::new());
+    let servers = match target {
+        Some(name) => vec![Running { name: name.to_owned(), control: control::locate(name)? }],
+        None => control::list(),
+    };
+    for server in servers {
+        match control::call_within(&server.control, &request, PATIENCE) {
+            Ok(stat) => stats.push((server.name, stat)),
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    let stats: Vec<_> = stats.iter().map(|(name, stat)| (Some(name.as_str()), stat)).collect();
+    let format = match format {
+        Format::Prometheus => MetricsFormat::Prometheus,
+        Format::Openmetrics => MetricsFormat::OpenMetrics,
+    };
+    print(&exposition::render(&stats, format))?;
     if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
 }
 

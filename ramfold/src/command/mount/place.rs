@@ -1,0 +1,237 @@
+//! Where a mounted disk keeps what belongs to it, and what is known of it from outside.
+//!
+//! ```text
+//!   /run/ramfold/mounts/NAME/     or, without the right to make it, in the runtime directory
+//!       tree/        the mounted tree that `serve --fuse` has, with NAME/disk in it
+//!       target       a link to the directory over which the file system is mounted
+//!       record       the server: pid, start, how it mounts, whether it made the directory
+//!       log          what a server in the background says
+//! ```
+//!
+//! A process is known by its number and its start, because numbers are used again.
+//!
+//! Invariant: a place is its owner's alone, and goes with its disk. After a server that was killed,
+//! `ramfold umount` removes it, and so does the next disk of the same name.
+//!
+//! Locks: none. Making the directory decides between two that take one name.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+use serve::runtime;
+
+use super::way::Way;
+use crate::line::Failure;
+
+/// The runtime directory of the whole system, which stays when a user logs out.
+const SYSTEM: &str = "/run/ramfold";
+const MOUNTS: &str = "mounts";
+/// How often it is tried to make a place.
+const TRIES: u32 = 10;
+
+/// The directory of one disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    folder: PathBuf,
+}
+
+/// What is known of a disk from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The server's process, and its start in clock ticks.
+    pub(super) pid: u32,
+    pub(super) started: u64,
+    pub(super) way: Way,
+    /// Whether the directory was made for the mount.
+    pub(super) made: bool,
+}
+
+impl Place {
+    /// Makes the place of a disk. `None` if the name is taken.
+    pub(super) fn make(name: &str) -> Result<Option<Place>, Failure> {
+        let mut outcome = Place::try_make(name)?;
+        for _ in 1..TRIES {
+            // The last disk that ended meanwhile has removed the directory above.
+            if !matches!(&outcome, Err((_, io::ErrorKind::NotFound))) {
+                break;
+            }
+            outcome = Place::try_make(name)?;
+        }
+        match outcome {
+            Ok(place) => Ok(Some(place)),
+            Err((_, io::ErrorKind::AlreadyExists)) => Ok(None),
+            Err((place, kind)) => Err(Failure::about(place.folder.display(), kind)),
+        }
+    }
+
+    fn try_make(name: &str) -> Result<Result<Place, (Place, io::ErrorKind)>, Failure> {
+        let place = Place { folder: base()?.join(name) };
+        let made = DirBuilder::new().mode(0o700).create(&place.folder);
+        Ok(made.map(|()| place.clone()).map_err(|error| (place, error.kind())))
+    }
+
+    /// The place of a name, whether there is one or not.
+    pub(super) fn called(name: &str) -> Result<Place, Failure> {
+        Ok(Place { folder: base()?.join(name) })
+    }
+
+    /// The name of the disk.
+    pub(super) fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    pub(super) fn tree(&self) -> PathBuf {
+        self.folder.join("tree")
+    }
+
+    /// The disk as a file.
+    pub(super) fn disk(&self) -> PathBuf {
+        self.tree().join(self.name()).join("disk")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// The directory over which the file system is mounted.
+    pub(super) fn target(&self) -> Option<PathBuf> {
+        fs::read_link(self.folder.join("target")).ok()
+    }
+
+    /// Notes what is known of the disk.
+    pub(super) fn write(&self, target: &Path, record: &Record) -> Result<(), Failure> {
+        let text = json!({
+            "pid": record.pid,
+            "started": record.started,
+            "way": record.way.name(),
+            "made": record.made,
+        });
+        let write = || {
+            symlink(target, self.folder.join("target"))?;
+            fs::write(self.folder.join("record"), format!("{text}\n"))
+        };
+        write().map_err(|error| Failure::about(self.folder.display(), error))
+    }
+
+    /// What is known of the disk. `None` if its server ended before it knew.
+    pub(super) fn record(&self) -> Option<Record> {
+        let text = fs::read_to_string(self.folder.join("record")).ok()?;
+        let value: Value = serde_json::from_str(&text).ok()?;
+        Some(Record {
+            pid: value["pid"].as_u64()?.try_into().ok()?,
+            started: value["started"].as_u64()?,
+            way: Way::from_name(value["way"].as_str()?)?,
+            made: value["made"].as_bool()?,
+        })
+    }
+
+    /// Removes the place. The tree must be unmounted: what is in it is not looked for.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        for file in ["target", "record", "log"] {
+            // A place that is not complete has not all of them.
+            let _ = fs::remove_file(self.folder.join(file));
+        }
+        let _ = fs::remove_dir(self.tree());
+        fs::remove_dir(&self.folder)?;
+        // The directory above goes with the last place. Then only this one fails.
+        let above = self.folder.parent().map(fs::remove_dir);
+        if above.is_some_and(|gone| gone.is_ok()) && self.folder.starts_with(SYSTEM) {
+            let _ = fs::remove_dir(SYSTEM);
+        }
+        Ok(())
+    }
+
+    /// Opens the log of a server in the background.
+    pub(super) fn open_log(&self) -> io::Result<fs::File> {
+        OpenOptions::new().append(true).create(true).mode(0o600).open(self.log())
+    }
+}
+
+impl Record {
+    /// What is known at the start: this process is the server.
+    pub(super) fn of_this_process(way: Way, made: bool) -> Record {
+        let pid = std::process::id();
+        Record { pid, started: start_of(pid).unwrap_or(0), way, made }
+    }
+
+    /// Whether the server runs.
+    pub(super) fn is_alive(&self) -> bool {
+        start_of(self.pid) == Some(self.started)
+    }
+
+    /// Whether the server is stopped by a signal or a debugger. It answers no request then.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_alive() && matches!(state_of(self.pid), Some('T' | 't'))
+    }
+}
+
+/// The places of this user whose disks are mounted over a directory.
+pub(super) fn over(target: &Path) -> Option<Place> {
+    let bases = [Path::new(SYSTEM).join(MOUNTS), runtime::directory().join(MOUNTS)];
+    let private = bases.iter().filter(|base| runtime::is_private(base));
+    let entries = private.flat_map(|base| fs::read_dir(base).into_iter().flatten().flatten());
+    let mut places = entries.map(|entry| Place { folder: entry.path() });
+    places.find(|place| place.target().as_deref() == Some(target))
+}
+
+/// The directory of all places, which is made. Root has one that outlives a login.
+fn base() -> Result<PathBuf, Failure> {
+    let make = |base: &Path| {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(base);
+        made.is_ok() && runtime::is_private(base)
+    };
+    let system = Path::new(SYSTEM).join(MOUNTS);
+    if geteuid().is_root() && make(&system) {
+        return Ok(system);
+    }
+    let own = runtime::prepare()?.join(MOUNTS);
+    match make(&own) {
+        true => Ok(own),
+        false => Err(Failure::about(own.display(), "it cannot be made, or is open to others")),
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the name, which may have any character in it.
+fn fields_of(pid: u32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+fn state_of(pid: u32) -> Option<char> {
+    fields_of(pid)?.first()?.chars().next()
+}
+
+/// The start of a process. `None` if it has ended, even if its parent has not waited for it yet.
+fn start_of(pid: u32) -> Option<u64> {
+    /// Field 22 of all, counted from the state, which is the third.
+    const START: usize = 19;
+    let fields = fields_of(pid)?;
+    let ended = matches!(fields.first().map(String::as_str), Some("Z" | "X"));
+    fields.get(START).filter(|_| !ended)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_tells_what_was_noted_until_it_is_removed() {
+        let name = format!("test-{}", std::process::id());
+        let place = Place::make(&name).unwrap().expect("the name is free");
+        assert_eq!(Place::make(&name).unwrap(), None, "now it is taken");
+        assert_eq!(place.record(), None);
+        let target = Path::new("/nonexistent/a b");
+        let record = Record::of_this_process(Way::Fuse2fs, true);
+        place.write(target, &record).unwrap();
+        assert_eq!((place.record(), place.name()), (Some(record.clone()), name));
+        assert_eq!(over(target), Some(place.clone()));
+        assert!(record.is_alive() && !record.is_stopped());
+        assert!(!Record { started: record.started + 1, ..record }.is_alive(), "the number again");
+        place.remove().unwrap();
+        assert_eq!((over(target), place.record()), (None, None));
+    }
+}

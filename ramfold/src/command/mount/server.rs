@@ -1,0 +1,127 @@
+//! The server of a mounted disk: this process, or one in the background.
+//!
+//! ```text
+//!   ramfold mount DIR                  starts itself again, in a session of its own:
+//!     '- ramfold mount DIR               prints its line, lets go of the streams, serves
+//!   ramfold mount DIR -- COMMAND       the same, and holds a pipe to it: at its end, by whatever
+//!                                      reason, the server unmounts
+//! ```
+//!
+//! Invariant: a server in the background has none of its caller's descriptors, terminal or
+//! directories. Locks: none.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::place::Place;
+use crate::line::Failure;
+use crate::line::output::mention;
+
+/// Says to the started command that it is the server, and how it stands.
+pub(super) const ROLE: &str = "RAMFOLD_MOUNT_SERVER";
+/// Says to the command that it is in a name space, and where its runtime directory is.
+pub(super) const SPACE: &str = "RAMFOLD_MOUNT_SPACE";
+
+/// How a server stands to the command that was typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is that command.
+    Foreground,
+    /// It goes on after that command.
+    Background,
+    /// It ends with that command.
+    Tied,
+}
+
+impl Standing {
+    /// What the environment says.
+    pub(super) fn told() -> Option<Standing> {
+        match std::env::var(ROLE).ok()?.as_str() {
+            "background" => Some(Standing::Background),
+            "tied" => Some(Standing::Tied),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Standing::Foreground => "foreground",
+            Standing::Background => "background",
+            Standing::Tied => "tied",
+        }
+    }
+}
+
+/// A server that was started from here.
+pub(super) struct Server(Child);
+
+impl Server {
+    /// Starts the command once more as a server, and waits until the disk is mounted. What the
+    /// server says until then goes where this command's words go.
+    pub(super) fn start(standing: Standing) -> Result<Server, Failure> {
+        host::inherit_only_streams();
+        let program = std::env::current_exe().map_err(|error| Failure::about("ramfold", error))?;
+        let mut command = Command::new(program);
+        command.args(std::env::args_os().skip(1)).env(ROLE, standing.word());
+        command.stdout(Stdio::piped());
+        command.stdin(if standing == Standing::Tied { Stdio::piped() } else { Stdio::null() });
+        if let Some(directory) = std::env::var_os(SPACE) {
+            command.env("XDG_RUNTIME_DIR", directory);
+        }
+        let mut child = command.spawn().map_err(|error| Failure::about("ramfold", error))?;
+        let mut line = String::new();
+        let read = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut line));
+        read.transpose().map_err(|error| Failure::about("the server", error))?;
+        if line.is_empty() {
+            // It has said why.
+            let status = child.wait().map_err(|error| Failure::about("the server", error))?;
+            return Err(Failure::Ended(status.code().unwrap_or(1)));
+        }
+        if standing == Standing::Background && line.trim() != MOUNTED {
+            mention(line.trim_end());
+        }
+        Ok(Server(child))
+    }
+
+    /// Lets a tied server end, and waits until it has.
+    pub(super) fn end(mut self) {
+        drop(self.0.stdin.take());
+        // If it cannot be waited for, it has ended.
+        let _ = self.0.wait();
+    }
+}
+
+/// What a quiet server says instead of its line.
+pub(super) const MOUNTED: &str = "mounted";
+
+/// Begins the life of a server in the background: it leaves its caller's session.
+pub(super) fn leave_session() {
+    // A process that leads a group cannot, and then it has a session of its own already.
+    let _ = rustix::process::setsid();
+}
+
+/// Lets go of the caller's streams and directory. A tied server keeps standard error, because its
+/// caller waits, and standard input, by which it sees the caller's end.
+pub(super) fn let_go(standing: Standing, place: &Place) -> Result<(), Failure> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    let let_go = |null: std::fs::File| {
+        std::env::set_current_dir(Path::new("/"))?;
+        if standing == Standing::Background {
+            dup2_stdin(&null)?;
+            dup2_stderr(place.open_log()?)?;
+        }
+        // The last, because its end tells the caller that all is done.
+        Ok(dup2_stdout(&null)?)
+    };
+    null.and_then(let_go).map_err(|error| Failure::about("the server", error))
+}
+
+/// Waits until the command that started this server has ended.
+pub(super) fn wait_for_caller() {
+    let mut bytes = [0; 64];
+    while std::io::stdin().read(&mut bytes).is_ok_and(|read| read > 0) {}
+}

@@ -1,0 +1,445 @@
+//! `ramfold mount` and `umount`: a file system on a compressed disk by one command.
+//!
+//! Claims: a program is built on it. Nothing is left afterwards, whichever way it ended, and
+//! nothing is left by a step that failed. A directory in use stays mounted, and its users are
+//! named. A user without rights can have it too.
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::rig::{
+    BINARY, Process, Scratch, Space, eventually, needs, needs_device, needs_tree, ramfold, refusal,
+    signal, succeed, tool, undo,
+};
+
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
+/// A directory to mount over, which does not exist yet, with its own runtime directory.
+struct Spot {
+    scratch: Scratch,
+    name: String,
+}
+
+impl Spot {
+    fn new(name: &str) -> Spot {
+        // Disks are called as their directories, and other tests have disks at the same time.
+        Spot { scratch: Scratch::new(), name: format!("{name}-{}", std::process::id()) }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.scratch.path(&self.name)
+    }
+
+    fn place(&self) -> PathBuf {
+        Path::new("/run/ramfold/mounts").join(&self.name)
+    }
+
+    fn ramfold(&self, verb: &str) -> Command {
+        let mut command = ramfold(&[verb]);
+        command.arg(self.directory()).env("XDG_RUNTIME_DIR", self.scratch.path("run"));
+        command
+    }
+
+    fn mount(&self, arguments: &[&str]) -> String {
+        succeed(self.ramfold("mount").args(arguments))
+    }
+
+    fn server(&self) -> u32 {
+        let text = fs::read_to_string(self.place().join("record")).expect("it is mounted");
+        let pid = text.split("\"pid\":").nth(1).and_then(|rest| rest.split(',').next());
+        pid.and_then(|pid| pid.parse().ok()).expect("a number")
+    }
+
+    /// No directory, mount, loop device or process of it is left.
+    #[track_caller]
+    fn is_gone(&self) {
+        let (directory, place) = (self.directory(), self.place());
+        assert!(!directory.exists(), "{} was made for the mount", directory.display());
+        assert!(!place.exists(), "{}", place.display());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("there");
+        assert!(!mounts.contains(&self.name), "{mounts}");
+        let blocks = fs::read_dir("/sys/block").expect("there").flatten();
+        let files =
+            blocks.filter_map(|b| fs::read_to_string(b.path().join("loop/backing_file")).ok());
+        let left: Vec<String> = files.filter(|file| file.contains(&self.name)).collect();
+        assert!(left.is_empty(), "{left:?}");
+        let running = fs::read_dir("/proc").expect("there").flatten();
+        let lines = running.filter_map(|p| fs::read_to_string(p.path().join("cmdline")).ok());
+        let left: Vec<String> = lines.filter(|line| line.contains(&self.name)).collect();
+        assert!(left.is_empty(), "{left:?}");
+        let sockets = fs::read_dir(self.scratch.path("run/ramfold")).into_iter().flatten().count();
+        assert_eq!(sockets, 0, "in the runtime directory");
+    }
+}
+
+impl Drop for Spot {
+    fn drop(&mut self) {
+        if self.place().exists() {
+            undo(&mut self.ramfold("umount"));
+        }
+    }
+}
+
+fn needs_mount(tools: &[&str]) -> bool {
+    needs_tree(&["losetup", "mount", "umount"]) && needs_device("/dev/loop-control") && needs(tools)
+}
+
+#[test]
+fn a_program_is_built_on_ext4() {
+    if needs_mount(&["mkfs.ext4", "cc"]) {
+        builds("ext4", &[]);
+    }
+}
+
+#[test]
+fn a_program_is_built_on_btrfs() {
+    if needs_mount(&["mkfs.btrfs", "cc"]) {
+        builds("btrfs", &["--algorithm", "zstd:1", "--chain-order", "4"]);
+    }
+}
+
+#[test]
+fn a_program_is_built_on_xfs() {
+    if needs_mount(&["mkfs.xfs", "cc"]) {
+        builds("xfs", &["--memory-limit", "256M", "--options", "noatime"]);
+    }
+}
+
+fn builds(fs: &str, options: &[&str]) {
+    let _space = Space::Mount.enter();
+    let spot = Spot::new(fs);
+    let said = spot.mount(&[&["--size", "512M", "--fs", fs], options].concat());
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(&format!("512.0 MiB of {fs}")), "{said}");
+    let source = "#include <stdio.h>\nint main(void) { puts(\"folded\"); return 0; }\n";
+    fs::write(spot.directory().join("main.c"), source).expect("room");
+    let script = "cc -o program main.c && ./program && sync && rm program && fstrim .";
+    let built = succeed(tool("sh").args(["-c", script]).current_dir(spot.directory()));
+    assert_eq!(built, "folded\n");
+    let stat = succeed(
+        ramfold(&["stat", &spot.name, "--json"]).env("XDG_RUNTIME_DIR", spot.scratch.path("run")),
+    );
+    assert!(stat.contains("\"initstate\": 1"), "{stat}");
+    succeed(&mut spot.ramfold("umount"));
+    spot.is_gone();
+}
+
+/// The caller has a file open, a terminal's session and a directory, and gets none of them kept.
+#[test]
+fn a_server_in_the_background_holds_nothing_of_its_caller() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("apart");
+    fs::write(spot.scratch.path("held"), "").expect("room");
+    let script = "exec 9<held; \"$0\" mount \"$1\" --size 64M >said";
+    let mut shell = tool("sh");
+    shell.args(["-c", script, BINARY]).arg(spot.directory()).current_dir(spot.scratch.path(""));
+    succeed(shell.env("XDG_RUNTIME_DIR", spot.scratch.path("run")));
+    let process = PathBuf::from(format!("/proc/{}", spot.server()));
+    let open = fs::read_dir(process.join("fd")).expect("it runs").flatten();
+    let open: Vec<PathBuf> = open.filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
+    let of_caller = |path: &&PathBuf| path.ends_with("held") || path.ends_with("said");
+    assert_eq!(open.iter().find(of_caller), None, "{open:?}");
+    assert_eq!(fs::read_link(process.join("cwd")).expect("it runs"), Path::new("/"));
+    let stat = fs::read_to_string(process.join("stat")).expect("it runs");
+    let session = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3));
+    assert_eq!(session, Some(&*spot.server().to_string()), "a session of its own: {stat}");
+    succeed(&mut spot.ramfold("umount"));
+    spot.is_gone();
+}
+
+#[test]
+fn a_directory_in_use_stays_and_its_users_are_named() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("used");
+    spot.mount(&["--size", "64M"]);
+    let mut user = Command::new("sleep").arg("300").current_dir(spot.directory()).spawn().unwrap();
+    let open = fs::File::create(spot.directory().join("open")).expect("room");
+    let said = refusal(&mut spot.ramfold("umount"));
+    assert!(said.contains("in use by "), "{said}");
+    assert!(said.contains(&format!("sleep (pid {})", user.id())), "{said}");
+    assert!(said.contains(&format!("(pid {})", std::process::id())), "this test, too: {said}");
+    signal(spot.server(), "TERM");
+    let log = || fs::read_to_string(spot.place().join("log")).unwrap_or_default();
+    eventually("the refusal", || log().contains("it stays mounted"));
+    assert!(log().contains(&format!("sleep (pid {})", user.id())), "{}", log());
+    fs::write(spot.directory().join("file"), "still there").expect("it is served");
+    drop(open);
+    user.kill().unwrap();
+    user.wait().unwrap();
+    succeed(&mut spot.ramfold("umount"));
+    spot.is_gone();
+}
+
+#[test]
+fn after_a_kill_one_command_removes_everything() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("killed");
+    spot.mount(&["--size", "64M"]);
+    fs::write(spot.directory().join("file"), vec![7; 1 << 20]).expect("room");
+    signal(spot.server(), "KILL");
+    let process = PathBuf::from(format!("/proc/{}/fd", spot.server()));
+    eventually("its end", || !fs::read_dir(&process).is_ok_and(|mut fds| fds.next().is_some()));
+    let said = refusal(spot.ramfold("mount").args(["--size", "64M"]));
+    assert!(said.contains("ext4 is mounted there already"), "{said}");
+    succeed(&mut spot.ramfold("umount"));
+    spot.is_gone();
+    let said = refusal(&mut spot.ramfold("umount"));
+    assert!(said.contains("no disk of ramfold mount is there"), "{said}");
+}
+
+/// As administrators and systemd do it.
+#[test]
+fn umount_of_the_system_ends_the_server_too() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("plain");
+    spot.mount(&["--size", "64M", "--quiet"]);
+    let words = PathBuf::from(format!("/proc/{}/cmdline", spot.server()));
+    succeed(tool("umount").arg(spot.directory()));
+    // A process that has ended and was not waited for has no words.
+    eventually("the server's end", || fs::read(&words).unwrap_or_default().is_empty());
+    spot.is_gone();
+}
+
+#[test]
+fn in_the_foreground_a_signal_unmounts() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("front");
+    let mut command = Command::new(BINARY);
+    command.env("XDG_RUNTIME_DIR", spot.scratch.path("run")).arg("mount").arg(spot.directory());
+    let mut process = Process::start(command.args(["--size=64M", "--foreground"]), "of ext4");
+    fs::write(spot.directory().join("file"), "content").expect("room");
+    process.signal("INT");
+    assert_eq!(process.wait().code(), Some(0), "{}", process.said());
+    assert!(process.said().contains("unmounted; what it stored"), "{}", process.said());
+    spot.is_gone();
+}
+
+#[test]
+fn a_command_has_the_disk_and_gives_its_status() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("command");
+    let run = |words: &[&str]| {
+        let mut command = spot.ramfold("mount");
+        command.args(["--size", "64M", "--"]).args(words).output().expect("it starts")
+    };
+    let script =
+        format!("cd '{}' && echo content > file && cat file && exit 7", spot.directory().display());
+    let output = run(&["sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "content\n", "and nothing of ours");
+    spot.is_gone();
+    assert_eq!(run(&["no-such-program"]).status.code(), Some(127));
+    spot.is_gone();
+    let output = run(&[
+        "sh",
+        "-c",
+        &format!("cd '{}'; sleep 300 >&- 2>&- & echo $!", spot.directory().display()),
+    ]);
+    let (said, pid) =
+        (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(said.contains(&format!("in use by sleep (pid {})", pid.trim())), "{said}");
+    assert!(said.contains("they lose it") && output.status.success(), "{output:?}");
+    signal(pid.trim().parse().expect("a number"), "KILL");
+    let file = |device: fs::DirEntry| fs::read_to_string(device.path().join("loop/backing_file"));
+    eventually("the loop device to go with its last user", || {
+        let blocks = fs::read_dir("/sys/block").expect("there").flatten();
+        !blocks.filter_map(|block| file(block).ok()).any(|file| file.contains(&spot.name))
+    });
+    spot.is_gone();
+}
+
+/// The command that waits is killed, and its server notices.
+#[test]
+fn a_disk_of_a_command_ends_with_whoever_waits_for_it() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("tied");
+    let mut command = Command::new(BINARY);
+    command.env("XDG_RUNTIME_DIR", spot.scratch.path("run")).arg("mount").arg(spot.directory());
+    command.args(["--size=64M", "--", "sh", "-c", "echo runs; exec sleep 2"]);
+    let mut process = Process::start(command.stdin(Stdio::null()), "runs");
+    process.kill();
+    eventually("the server's end", || !spot.place().exists());
+    assert!(!spot.directory().exists(), "it was made for the mount");
+}
+
+#[test]
+fn a_step_that_fails_undoes_those_before_it() {
+    if !needs_mount(&["mkfs.ext4", "mkfs.btrfs"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("undone");
+    let missing = spot.scratch.path("bin");
+    fs::create_dir(&missing).expect("room");
+    let rows: [(&[&str], &str); 5] = [
+        (&["--size", "1M", "--fs", "btrfs"], "mkfs.btrfs: ERROR"),
+        (&["--size", "64M", "--options", "nonsense"], "mount: "),
+        (&["--size", "64M", "--dictionary", "/nonexistent"], "/nonexistent: No such file"),
+        (&["--size", "64M", "--backing", "/nonexistent/x"], "--backing: "),
+        (&["--size", "banana"], "\"banana\" is not a size"),
+    ];
+    for (arguments, expected) in rows {
+        let said = refusal(spot.ramfold("mount").args(arguments));
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        spot.is_gone();
+    }
+    fs::create_dir(spot.directory()).expect("room");
+    fs::write(spot.directory().join("file"), "kept").expect("room");
+    let said = refusal(spot.ramfold("mount").args(["--size", "64M"]));
+    assert!(said.contains("it is not empty"), "{said}");
+    assert_eq!(fs::read(spot.directory().join("file")).expect("kept"), b"kept");
+    let refused = |path: &Path, expected: &str| {
+        let said = refusal(ramfold(&["mount", "--size", "64M"]).arg(path));
+        assert!(said.contains(expected), "{said}");
+    };
+    refused(&spot.directory().join("file"), "it is not a directory");
+    refused(&spot.directory().join("a/b"), "its parent directory does not exist");
+    refused(Path::new("/proc"), "proc is mounted there already");
+    fs::remove_dir_all(spot.directory()).expect("ours");
+    spot.is_gone();
+}
+
+/// In a mount name space of its own any user may open the device, as on a machine of its own.
+fn as_nobody(scratch: &Scratch, script: &str) -> String {
+    // By another process: one that this one starts meanwhile would have the copy open for writing.
+    succeed(tool("cp").arg(BINARY).arg(scratch.path("ramfold")));
+    chown(scratch.path(""), Some(NOBODY), Some(NOBODY)).expect("we are root");
+    let enter = "set -e
+cd \"$0\"
+mknod --mode 666 fuse c 10 229
+mount --bind fuse /dev/fuse
+export XDG_RUNTIME_DIR=\"$0/run\"
+exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all sh -e -c \"$1\"";
+    let mut unshare = tool("unshare");
+    succeed(unshare.args(["--mount", "bash", "-c", enter]).arg(scratch.path("")).arg(script))
+}
+
+fn needs_user(tools: &[&str]) -> bool {
+    needs_tree(&["mknod", "mount", "setpriv", "unshare", "fuse2fs", "mkfs.ext4", "cc"])
+        && needs(tools)
+}
+
+#[test]
+fn who_is_not_root_mounts_through_fuse2fs() {
+    if !needs_user(&["fusermount3"]) {
+        return;
+    }
+    let _space = Space::Names.enter();
+    let scratch = Scratch::new();
+    let said = as_nobody(
+        &scratch,
+        "./ramfold mount mine --size 64M
+printf 'int main(void) { return 0; }' > mine/main.c
+cc -o mine/program mine/main.c && mine/program
+(cd mine && exec sleep 300 >&- 2>&-) & user=$!
+while [ \"$(readlink /proc/$user/cwd)\" != \"$PWD/mine\" ]; do sleep 0.1; done
+! ./ramfold umount mine 2> refused
+grep -q \"in use by .* (pid $user)\" refused
+kill $user; wait $user || true
+./ramfold umount mine
+! test -e mine
+./ramfold mount mine --size 64M --quiet
+kill -9 $(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' run/ramfold/mounts/mine/record)
+./ramfold umount mine
+! test -e mine
+find run -mindepth 2
+! grep -e mine /proc/self/mountinfo",
+    );
+    assert!(said.contains("64.0 MiB of ext4 by fuse2fs"), "{said}");
+    assert_eq!(said.lines().count(), 1, "nothing is left: {said}");
+}
+
+/// Without fusermount3, the command becomes root of a name space.
+#[test]
+fn without_fusermount_a_command_has_the_disk_in_a_name_space() {
+    if !needs_user(&[]) {
+        return;
+    }
+    let _space = Space::Names.enter();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("bin")).expect("room");
+    for program in ["sh", "fuse2fs", "mkfs.ext4", "umount", "unshare", "cat", "mkdir", "ls"] {
+        let found =
+            succeed(tool("sh").args(["-c", "PATH=$PATH:/sbin:/usr/sbin; command -v $0", program]));
+        symlink(found.trim(), scratch.path("bin").join(program)).expect("room");
+    }
+    let said = as_nobody(
+        &scratch,
+        "export TMPDIR=$PWD/tmp PATH=$PWD/bin
+mkdir tmp
+status=0
+./ramfold mount mine --size 64M -- sh -c 'echo inside > mine/a; cat mine/a; exit 6' || status=$?
+echo $status
+! ./ramfold mount mine --size 64M 2> refused
+cat refused
+ls tmp",
+    );
+    assert!(said.starts_with("inside\n6\n"), "{said}");
+    assert!(said.contains("install the package fuse3, or give a command"), "{said}");
+    assert_eq!(said.lines().count(), 3, "nothing is left: {said}");
+    assert!(!scratch.path("mine").exists(), "it was made for the mount");
+}
+
+#[test]
+fn without_root_other_file_systems_are_refused() {
+    if !needs_user(&["fusermount3"]) {
+        return;
+    }
+    let _space = Space::Names.enter();
+    let scratch = Scratch::new();
+    let said = as_nobody(
+        &scratch,
+        "! ./ramfold mount mine --size 640M --fs btrfs 2>&1
+! test -e mine",
+    );
+    assert!(said.contains("--fs btrfs: loop devices need root"), "{said}");
+}
+
+/// Each block is a script, in a directory of its own.
+#[test]
+fn commands_of_the_document_work() {
+    if !needs_mount(&["mkfs.ext4", "df"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let document = include_str!("../../../docs/mount.md");
+    let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let binaries = Path::new(BINARY).parent().expect("a file is in a directory").display();
+    let mut count = 0;
+    for block in blocks {
+        let spot = Spot::new("document");
+        let script = block.replace("/mnt/scratch", "scratch");
+        let mut shell = tool("sh");
+        shell.args(["-e", "-c", &format!("PATH={binaries}:$PATH; {script}")]);
+        shell.env("XDG_RUNTIME_DIR", spot.scratch.path("run"));
+        succeed(shell.current_dir(spot.scratch.path("")));
+        let left: Vec<_> = fs::read_dir(spot.scratch.path("")).expect("there").flatten().collect();
+        assert!(left.iter().all(|entry| entry.file_name() == "run"), "{left:?}");
+        count += 1;
+    }
+    assert_eq!(count, 3, "blocks of docs/mount.md");
+}
