@@ -36,7 +36,7 @@ pub struct Metadata {
     pub frame_table: u64,
     /// Buffers of connections.
     pub buffers: u64,
-    /// Codec contexts, and the dictionary.
+    /// Codec contexts, the dictionary, and tables that were trained.
     pub codec_contexts: u64,
 }
 
@@ -225,7 +225,8 @@ impl Zram {
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
-            codec_contexts: (self.streams.heap_bytes() + self.dictionary_bytes()) as u64,
+            codec_contexts: (self.streams.heap_bytes() + self.dictionary_bytes()) as u64
+                + self.generations.bytes(),
         }
     }
 
