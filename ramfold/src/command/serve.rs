@@ -30,19 +30,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use codec::Codec;
+use codec::{Algorithm, Codec};
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
 use serve::{Server, ServerConfig, notify, shell};
 use zram::study::Study;
-use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
+use zram::{
+    Attribute, AttributeError, Density, Device, DeviceDefaults, Devices, Opened, TiersConfig,
+};
 use zsmalloc::{Memory, MemoryConfig};
 
 use crate::line::Failure;
-use crate::line::args;
 use crate::line::size::{count, human};
+use crate::line::{args, choices};
 use answers::{Answers, Seen};
 use doors::Doors;
 use ending::Ending;
@@ -183,8 +186,9 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
 
 /// The algorithm with its dictionary, if there is one.
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
-    let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
-    args::check_takes_dictionary(&args.algorithm)?;
+    let algorithm = args.algorithm.clone().unwrap_or(Codec::new(Algorithm::Lz4));
+    let Some(path) = &args.dictionary else { return Ok(algorithm) };
+    args::check_takes_dictionary(&algorithm)?;
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
     // Looked at before it is opened. Opening a pipe waits for its other end, and reading a file of
     // /proc, which has no length, may wait for more.
@@ -200,7 +204,7 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     if content.len() as u64 > DICTIONARY_MAX {
         return Err(failed(&"more than 16M, too large for a dictionary"));
     }
-    let codec = args.algorithm.with_dictionary(&content);
+    let codec = algorithm.with_dictionary(&content);
     codec.map_err(|error| failed(&error))
 }
 
@@ -221,10 +225,38 @@ fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Fai
         study: Study { design: args.design, free: args.free, ..Study::default() },
         mem_limit,
         memory_target: args.memory_target,
+        tiers: tiers(args, log)?,
         track_ages: args.track_ages,
         read_only: args.read_only,
     };
     Ok(Devices::new(memory, defaults))
+}
+
+/// The tiers that were asked for, unless something else chooses the algorithms.
+fn tiers(args: &args::Serve, log: &Log) -> Result<Option<TiersConfig>, Failure> {
+    let auto = args.writeback == choices::Writeback::Auto;
+    if auto && (args.backing.is_none() || args.density == Density::Fast) {
+        let why = "--writeback auto needs --backing, and --density balanced or dense";
+        return Err(Failure::Usage(why.into()));
+    }
+    if args.density == Density::Fast {
+        return Ok(None);
+    }
+    let chosen =
+        [(args.algorithm.is_some(), "--algorithm"), (args.dictionary.is_some(), "--dictionary")];
+    if let Some((_, option)) = chosen.into_iter().find(|(given, _)| *given) {
+        log.complain(format!(
+            "warning: {option} turns --density {} off: every page stays as it is written",
+            args.density
+        ));
+        return Ok(None);
+    }
+    Ok(Some(TiersConfig {
+        age: Duration::from_secs(args.tier_age.into()),
+        cpu_percent: args.tier_cpu,
+        write_back: auto,
+        ..TiersConfig::new(args.density)
+    }))
 }
 
 /// Bytes of all disks together. Addresses are reserved for them.

@@ -13,6 +13,7 @@
 
 pub(crate) mod args;
 pub(crate) mod attribute;
+pub(crate) mod choices;
 mod failure;
 pub(crate) mod output;
 pub(crate) mod size;
