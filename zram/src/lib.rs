@@ -15,7 +15,7 @@
 //!
 //! Stored pages may be marked idle, recompressed with further algorithms, and written back to
 //! another disk: [`Zram::mark_idle`], [`Zram::recompress`], [`Zram::write_back`]. A [`Policy`] does
-//! this by itself to hold a target.
+//! this by itself to hold a target. [`Tiers`] keep unused pages denser, by their age.
 //!
 //! Semantics, names and formats are those of the kernel's driver, with these differences:
 //! - A page is huge when its compressed length exceeds the watermark itself. This is 8 bytes later

@@ -55,6 +55,11 @@ impl Tiering {
         is_free
     }
 
+    /// Whether a thread of tiers works on the device.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.state.lock().has_owner
+    }
+
     /// Gives the tiers up.
     pub(crate) fn give_up(&self) {
         self.state.lock().has_owner = false;
