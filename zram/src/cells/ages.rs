@@ -28,7 +28,7 @@ use zsmalloc::{MemoryError, Pool};
 
 /// Bits of the seconds: eight years.
 const SECONDS_BITS: u32 = 28;
-const SECONDS_MASK: u32 = (1 << SECONDS_BITS) - 1;
+const SECONDS_MASK: u32 = (1 << SECONDS_BITS) - 1; // 0x0fff_ffff
 const HEAT_MAX: u32 = u32::MAX >> SECONDS_BITS; // 15
 
 const _: () = assert!(HEAT_MAX == 15, "four bits of heat");

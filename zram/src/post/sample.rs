@@ -3,7 +3,7 @@
 //! ```text
 //!   objects   0 . . . . k/2 . . . . . . . 3k/2 . . . . . . . 5k/2 . . .     k = objects / 640
 //!                        |                  |                  |
-//!                     training           training            held out ...   one in five is held out
+//!                     training           training            held out ...  one in five is held out
 //! ```
 //!
 //! The first pages of a memory are not like the rest: tables that are trained on them are worse

@@ -7,8 +7,8 @@
 //!                                      PP gone: it is used, and left as it is
 //! ```
 //!
-//! Marks: a page that pagelz did not make smaller is idle, which any use clears. A page that nothing
-//! makes smaller is incompressible, until it is written.
+//! Marks: a page that pagelz did not make smaller is idle, which any use clears. A page that
+//! nothing makes smaller is incompressible, until it is written.
 //!
 //! Invariant: a page is replaced by its own content, in another form. It becomes denser only if it
 //! gets into a smaller size class.

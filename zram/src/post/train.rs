@@ -45,8 +45,8 @@ impl Zram {
         }
     }
 
-    /// Makes tables of pagelz, as `ramfold train` makes them, those that pages get from now on. They
-    /// are not judged.
+    /// Makes tables of pagelz those that pages get from now on. `ramfold train` makes such tables.
+    /// They are not judged.
     ///
     /// # Errors
     ///

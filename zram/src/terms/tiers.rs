@@ -28,7 +28,7 @@ impl Density {
     /// All of them, the fastest first.
     pub const ALL: [Density; 3] = [Density::Fast, Density::Balanced, Density::Dense];
 
-    /// Its name, as it is typed.
+    /// The name by which it is typed.
     pub fn name(self) -> &'static str {
         match self {
             Density::Fast => "fast",

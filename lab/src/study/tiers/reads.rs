@@ -1,6 +1,8 @@
 //! Reads that are timed one by one, and what they and the memory are beside those of `fast`.
 //!
-//! Invariant: every page that is read is compared with the corpus, outside of the time. Locks: none.
+//! Invariant: every page that is read is compared with the corpus, outside of the time.
+//!
+//! Locks: none.
 
 use crate::ground::{LabError, Rng, stats};
 use crate::pages::{Corpus, PAGE_SIZE};

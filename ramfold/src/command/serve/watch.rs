@@ -245,7 +245,7 @@ impl Watcher {
         }
     }
 
-    /// Says once why tiers are off. It is what somebody asked for, and no trouble.
+    /// Says once why tiers are off. A user has asked for it, so it is no trouble.
     fn look_at_tiers(&mut self, device: &Device, disk: &Zram) {
         let before = match disk.tiers_off() {
             Some(why) => self.tiers_off.insert(device.id(), why),
