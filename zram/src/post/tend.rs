@@ -99,10 +99,9 @@ impl Zram {
         }
         while let Some(page) = chosen.pop() {
             let tended = tender.tend(page).inspect_err(|_| self.unmark_post(page));
-            match tended {
-                Err(DiskError::NoMemory) => return Err(PostError::NoMemory),
-                // A page that is damaged is told by its next read. Without room it stays as it is.
-                Ok(()) | Err(_) => {}
+            // A page that is damaged is told by its next read. Without room it stays as it is.
+            if let Err(DiskError::NoMemory) = tended {
+                return Err(PostError::NoMemory);
             }
         }
         drop(chosen);
