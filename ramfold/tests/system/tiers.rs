@@ -33,7 +33,7 @@ const PAGES: u64 = 2000;
 
 fn fill(server: &Server) {
     let mut client = server.connect();
-    (0..PAGES).for_each(|page| client.write(page * PAGE_SIZE, &letters(page)).unwrap());
+    (0..PAGES).for_each(|page| client.write(page * PAGE_SIZE, &letters(page)).expect("room"));
 }
 
 fn tiers(server: &Server) -> Value {
