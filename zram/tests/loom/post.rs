@@ -3,15 +3,13 @@
 //! Claims
 //! - A thread that uses the page between the copy and the completion clears the mark of the
 //!   write-back. A thread that comes later does not.
-//! - Tables of pagelz are there as long as a thread decodes with them.
 //! - A block is in use exactly if a page is there.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use disk::{Disk, RamDisk};
 use loom::thread;
-use ramfold_zram::{Density, Selection, TiersConfig, Zram, ZramConfig};
+use ramfold_zram::{Selection, Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 use crate::free::noise;
@@ -65,33 +63,6 @@ fn overwrite_against_write_back() {
 #[test]
 fn discard_of_the_leaf_against_write_back() {
     against(|zram| zram.discard(0, LEAF).expect("in range"), |byte| byte == 0);
-}
-
-/// A page goes from the tables of one generation to those of the next, and then the older ones go.
-/// If they went before a thread that decodes with them had finished, the page would be damaged.
-#[test]
-fn read_against_the_end_of_older_tables() {
-    model(|| {
-        let config = MemoryConfig {
-            arena_frames: 512,
-            entries_max: 6,
-            expected_bytes: 1 << 30,
-            worker: false,
-        };
-        let memory = Memory::new(config).expect("small tables");
-        let config = ZramConfig { track_ages: true, ..ZramConfig::new("zram0", LEAF) };
-        let zram = Arc::new(Zram::new(memory, config).expect("a device"));
-        let tiers = TiersConfig { age: Duration::ZERO, ..TiersConfig::new(Density::Balanced) };
-        zram.write(0, &noise(1)[..2048].repeat(2)).expect("room");
-        zram.tend(&tiers).expect("room");
-        zram.use_tables(&codec::shipped_tables()).expect("tables");
-        let other = Arc::clone(&zram);
-        let thread = thread::spawn(move || assert_eq!(byte_at(&other, 0), 1));
-        zram.tend(&tiers).expect("room");
-        thread.join().expect("the reader");
-        assert_eq!(byte_at(&zram, 0), 1);
-        zram.check().expect("no defect");
-    });
 }
 
 /// The page is read from a block that becomes another page's meanwhile.
