@@ -21,10 +21,11 @@ mod pagetypeinfo;
 mod recompress;
 mod run;
 mod teardown;
+mod tiers;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 17] = [
+pub(crate) const STUDIES: [Study; 18] = [
     alloc::STUDY,
     breakdown::STUDY,
     cache::STUDY,
@@ -41,6 +42,7 @@ pub(crate) const STUDIES: [Study; 17] = [
     recompress::STUDY,
     run::STUDY,
     teardown::STUDY,
+    tiers::STUDY,
     writeback::STUDY,
 ];
 /// What studies run in processes of their own.

@@ -15,7 +15,7 @@
 //!
 //! Stored pages may be marked idle, recompressed with further algorithms, and written back to
 //! another disk: [`Zram::mark_idle`], [`Zram::recompress`], [`Zram::write_back`]. A [`Policy`] does
-//! this by itself to hold a target.
+//! this by itself to hold a target. [`Tiers`] keep unused pages denser, by their age.
 //!
 //! Semantics, names and formats are those of the kernel's driver, with these differences:
 //! - A page is huge when its compressed length exceeds the watermark itself. This is 8 bytes later
@@ -55,13 +55,14 @@ pub use backing::BdStat;
 pub use cells::TroubleStat;
 pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuard};
 pub use device::{HoldStat, Zram};
-pub use post::{Policy, PolicyConfig};
+pub use post::{Policy, PolicyConfig, Tiers};
 pub use report::{BlockState, IoStat, Metadata, MmStat, ZramCheck, ZramDefect, ZramStat};
 #[cfg(feature = "study")]
 pub use terms::study;
 pub use terms::{
-    Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached, WriteBack,
-    WriteBackReport, ZramConfig, ZramError,
+    Density, Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Tier,
+    TierStat, TiersConfig, Training, Unreached, Verdict, WriteBack, WriteBackReport, ZramConfig,
+    ZramError,
 };
 // The types that the public items above are made of.
 pub use codec::{Algorithm, Codec};

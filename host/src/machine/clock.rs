@@ -1,7 +1,10 @@
-//! The clock by which the ages of pages are told.
+//! The clock by which the ages of pages are told, and that of a thread's own CPU time.
 //!
-//! Invariant: it never runs backwards, and it counts the time in which the system was suspended.
+//! Invariant: neither runs backwards, and the first counts the time in which the system was
+//! suspended.
 //! Lock: none.
+
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,6 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 /// suspended. Takes no lock and allocates nothing.
 pub fn boot_seconds() -> u32 {
     u32::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+}
+
+/// The CPU time that the calling thread has used (`CLOCK_THREAD_CPUTIME_ID`), by which a thread in
+/// the background keeps within its share.
+pub fn thread_cpu() -> Duration {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    // It counts from 0 on, so neither part is negative.
+    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
 }
 
 #[cfg(test)]
@@ -20,5 +31,16 @@ mod tests {
         };
         let before: f64 = text.split(' ').next().and_then(|it| it.parse().ok()).expect("seconds");
         assert!(f64::from(super::boot_seconds()) + 1.0 >= before, "it does not run behind");
+    }
+
+    #[test]
+    fn a_thread_that_works_uses_cpu_time() {
+        let before = super::thread_cpu();
+        let mut sum = 0_u64;
+        // It ends because the clock moves while this thread works.
+        while super::thread_cpu() == before {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+        assert!(super::thread_cpu() > before);
     }
 }

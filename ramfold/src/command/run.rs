@@ -33,9 +33,9 @@ use inside::board::Board;
 use inside::{Choice, Way};
 
 use crate::line::Failure;
-use crate::line::args;
 use crate::line::output::complain;
 use crate::line::size::human;
+use crate::line::{args, choices};
 
 use moment::Moment;
 use place::Place;
@@ -143,15 +143,15 @@ fn judge(
 }
 
 fn codec(args: &args::Run) -> Codec {
-    let dense = || Codec::new(args.density.unwrap_or(args::Density::Fast).algorithm());
+    let dense = || Codec::new(args.density.unwrap_or(choices::Density::Fast).algorithm());
     args.algorithm.clone().unwrap_or_else(dense)
 }
 
-impl args::Density {
+impl choices::Density {
     fn algorithm(self) -> Algorithm {
         match self {
-            args::Density::Fast => Algorithm::Lz4,
-            args::Density::Dense => Algorithm::Zstd,
+            choices::Density::Fast => Algorithm::Lz4,
+            choices::Density::Dense => Algorithm::Zstd,
         }
     }
 }

@@ -12,8 +12,8 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
-mod backing;
 mod captive;
+mod devices;
 mod document;
 mod doors;
 mod ending;
@@ -27,21 +27,14 @@ mod relief;
 mod tree;
 mod watch;
 
-use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use codec::Codec;
 use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
 use serve::{PassedSockets, Server, ServerConfig, notify, shell};
-use zram::study::Study;
-use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
-use zsmalloc::{Memory, MemoryConfig};
+use zram::{AttributeError, Device, Devices, Opened};
 
 use crate::line::Failure;
 use crate::line::args;
@@ -58,11 +51,6 @@ use watch::Watch;
 /// A limit above this share of the available memory gets a warning. The kernel kills a process that
 /// touches memory past a control group's limit.
 const LIMIT_WARN_PERCENT: u64 = 80;
-
-/// The largest dictionary in bytes, as for `algorithm_params`.
-const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
-/// Addresses for all disks of a tree together, unless the first is larger.
-const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
 pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
@@ -125,8 +113,8 @@ fn serve_until(
     let default = default_export(args)?;
     let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
     let doors = Doors::choose(args, passed, private, log)?;
-    let devices = Arc::new(devices(args, limit, log)?);
-    let device = first_device(&devices, args, log)?;
+    let devices = Arc::new(devices::make(args, limit, log)?);
+    let device = devices::first(&devices, args, log)?;
     for export in &args.export {
         export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
     }
@@ -272,89 +260,6 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
             human(available)
         ));
     }
-}
-
-/// The algorithm with its dictionary, if there is one.
-fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
-    let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
-    args::check_takes_dictionary(&args.algorithm)?;
-    let failed = |why: &dyn Display| Failure::about(path.display(), why);
-    // Looked at before it is opened. Opening a pipe waits for its other end, and reading a file of
-    // /proc, which has no length, may wait for more.
-    match fs::metadata(path).map_err(|error| failed(&error))? {
-        status if !status.is_file() => return Err(failed(&"it is not a file")),
-        status if status.len() == 0 => return Err(failed(&"it is empty")),
-        _ => {}
-    }
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let mut content = Vec::new();
-    let read = file.take(DICTIONARY_MAX + 1).read_to_end(&mut content);
-    read.map_err(|error| failed(&error))?;
-    if content.len() as u64 > DICTIONARY_MAX {
-        return Err(failed(&"more than 16M, too large for a dictionary"));
-    }
-    let codec = args.algorithm.with_dictionary(&content);
-    codec.map_err(|error| failed(&error))
-}
-
-fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
-    let all = mem_limit.saturating_mul(args.export.len() as u64 + 1);
-    warn_of_table(sizes(args), all, log);
-    let config = MemoryConfig { expected_bytes: all, ..MemoryConfig::for_disk(room(args)) };
-    let memory = Memory::with_room_for(config, all)?;
-    if memory.limit_max().is_some() {
-        log.complain(
-            "warning: the system refuses addresses for more than --memory-limit (see `ulimit -v`): \
-             it cannot be raised while this server runs",
-        );
-    }
-    let defaults = DeviceDefaults {
-        algorithm: algorithm(args)?,
-        chain_order: args.chain_order,
-        rule: args.rule,
-        study: Study { design: args.design, free: args.free, ..Study::default() },
-        mem_limit,
-        memory_target: args.memory_target,
-        track_ages: args.track_ages,
-        read_only: args.read_only,
-    };
-    Ok(Devices::new(memory, defaults))
-}
-
-/// Bytes of all disks together. Addresses are reserved for them.
-fn room(args: &args::Serve) -> u64 {
-    let asked = sizes(args);
-    // Devices that are added later through the tree get their sizes then.
-    if args.fuse.is_some() { asked.max(TREE_ROOM) } else { asked }
-}
-
-/// Bytes of all disks that were asked for.
-fn sizes(args: &args::Serve) -> u64 {
-    let exports = args.export.iter().map(|export| export.size);
-    exports.fold(args.size.unwrap_or(0), u64::saturating_add)
-}
-
-/// The device that was asked for, with its size if it was given one.
-fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<Device>, Failure> {
-    let id = devices.add_named(&args.name).map_err(refusal)?;
-    let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
-    if let Some(path) = &args.backing {
-        let path = backing::path(path, log)?;
-        let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
-        set.map_err(|error| {
-            // The message names the option that was typed, and not the attribute.
-            let (told, name) = (error.to_string(), Attribute::BackingDev.name());
-            let why = told.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
-            Failure::about("--backing", why.unwrap_or(&told))
-        })?;
-    }
-    for change in &args.set {
-        change.apply(devices).map_err(|error| Failure::about("--set", error))?;
-    }
-    if let Some(size) = args.size {
-        device.store(Attribute::Disksize, size.to_string().as_bytes()).map_err(refusal)?;
-    }
-    Ok(device)
 }
 
 fn refusal(error: AttributeError) -> Failure {

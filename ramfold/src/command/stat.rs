@@ -14,6 +14,7 @@ mod list;
 mod run_table;
 mod runs;
 mod table;
+mod tiers;
 
 use std::io::IsTerminal;
 use std::path::Path;

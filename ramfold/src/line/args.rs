@@ -11,6 +11,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
+use super::choices::{Density, Writeback};
 use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::forms::{address, chain_order, digits};
@@ -82,8 +83,24 @@ pub(crate) struct Serve {
     #[arg(allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
-    #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
-    pub(crate) algorithm: codec::Codec,
+    /// [default: lz4]
+    #[arg(long, value_name = "NAME[:LEVEL]")]
+    pub(crate) algorithm: Option<codec::Codec>,
+    /// How densely pages that are not used are kept: fast, balanced or dense. balanced and dense
+    /// choose the algorithms, so --algorithm turns them off
+    #[arg(long, default_value = "fast", value_name = "HOW")]
+    pub(crate) density: zram::Density,
+    /// Seconds of an age, in which --density counts how long pages were not used
+    #[arg(long, default_value = "30", value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tier_age: u32,
+    /// The most CPU time that --density uses in the background, in percent of one CPU
+    #[arg(long, default_value = "10", value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) tier_cpu: u32,
+    /// Whether --density sends pages to --backing that were not used for 64 ages: asked or auto
+    #[arg(long, default_value = "asked", value_name = "WHEN")]
+    pub(crate) writeback: Writeback,
     /// Dictionary of what pages share, for lz4, lz4hc, zstd or pagelz; ramfold train makes one
     #[arg(long, value_name = "FILE")]
     pub(crate) dictionary: Option<PathBuf>,
@@ -191,13 +208,6 @@ pub(crate) enum Limit {
     Bytes(u64),
     /// Of what is available, 1 to 100.
     Percent(u64),
-}
-
-/// How densely pages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Density {
-    Fast,
-    Dense,
 }
 
 /// `ramfold stat`
@@ -363,7 +373,7 @@ mod tests {
         let line = Line::try_parse_from(["ramfold", "serve", "--size", "1G"]).unwrap();
         let Command::Serve(serve) = line.command else { panic!("serve is serve") };
         assert_eq!((&*serve.name, serve.size), ("zram0", Some(1 << 30)));
-        assert_eq!(serve.algorithm.to_string(), "lz4");
+        assert_eq!((serve.algorithm, serve.density), (None, zram::Density::Fast));
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
         assert_eq!((serve.design, serve.free), (LockDesign::Class, FreeDesign::Range));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));

@@ -15,6 +15,7 @@
 
 pub(crate) mod args;
 pub(crate) mod attribute;
+pub(crate) mod choices;
 #[cfg(test)]
 mod documents;
 pub(crate) mod export;

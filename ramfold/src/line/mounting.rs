@@ -188,7 +188,8 @@ mod tests {
         };
         assert_eq!((&*serve.name, serve.size), ("a", Some(5000)));
         assert_eq!((serve.memory_limit, serve.memory_target), (Some(1 << 20), Some(512 << 10)));
-        assert_eq!((serve.algorithm.to_string(), serve.chain_order), ("zstd:7".into(), 4));
+        let algorithm = serve.algorithm.map(|algorithm| algorithm.to_string());
+        assert_eq!((algorithm.as_deref(), serve.chain_order), (Some("zstd:7"), 4));
         assert_eq!(serve.dictionary.as_deref(), Some(Path::new("d")));
         assert_eq!(serve.backing.as_deref(), Some(Path::new("b")));
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));

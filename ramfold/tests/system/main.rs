@@ -57,6 +57,7 @@ mod programs;
 mod rig;
 mod runs;
 mod stack;
+mod tiers;
 mod torture;
 mod tree;
 mod usage;

@@ -27,7 +27,7 @@ impl Drop for Killed {
 
 /// Waits until a server has said all of these on one line.
 #[track_caller]
-fn says(server: &Server, words: &[&str]) {
+pub(crate) fn says(server: &Server, words: &[&str]) {
     let is_it = |line: &str| words.iter().all(|word| line.contains(word));
     eventually(&format!("{words:?} in what it says"), || server.said().lines().any(is_it));
 }

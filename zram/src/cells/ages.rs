@@ -1,14 +1,21 @@
-//! When each page was last accessed.
+//! When each page was last accessed, and how often lately.
 //!
 //! ```text
 //!   page        0     1     2     3
 //!   seconds  | 712 | 712 |  0  | 815 | ...     since the system started; 0 means never
+//!
+//!   a word    31    28 27                 0
+//!            |  heat  |      seconds       |
 //! ```
+//!
+//! The heat counts the seconds in which the page was accessed. It falls by one each time that the
+//! page was left alone for twice as long.
 //!
 //! The table lies beside the slot table, and is touched only where a page is accessed. A device
 //! that does not note ages has no such table.
 //!
-//! Invariant: a page that is stored was stamped when it was written.
+//! Invariant: a page that is stored was stamped when it was written. A second access in the same
+//! second stores nothing.
 //!
 //! Lock: none; each age is an atomic, and an age that is a moment old does no harm.
 
@@ -18,6 +25,13 @@ use std::time::Duration;
 use host::sync::atomic::{AtomicU32, Ordering};
 use host::{Table, clock};
 use zsmalloc::{MemoryError, Pool};
+
+/// Bits of the seconds: eight years.
+const SECONDS_BITS: u32 = 28;
+const SECONDS_MASK: u32 = (1 << SECONDS_BITS) - 1; // 0x0fff_ffff
+const HEAT_MAX: u32 = u32::MAX >> SECONDS_BITS; // 15
+
+const _: () = assert!(HEAT_MAX == 15, "four bits of heat");
 
 /// A stamp for each page of a device.
 pub(crate) struct Ages {
@@ -32,11 +46,23 @@ impl Ages {
 
     /// Notes that the page is accessed now.
     pub(crate) fn stamp(&self, page: u64) {
-        self.put(page, clock::boot_seconds());
+        let (now, word) = (clock::boot_seconds(), self.word(page));
+        if word & SECONDS_MASK != now {
+            self.put(page, stamped(word, now));
+        }
     }
 
     /// When the page was last accessed; 0 if it never was.
     pub(crate) fn of(&self, page: u64) -> u32 {
+        self.word(page) & SECONDS_MASK
+    }
+
+    /// How many seconds it was accessed in lately: at most 15.
+    pub(crate) fn heat_of(&self, page: u64) -> u32 {
+        self.word(page) >> SECONDS_BITS
+    }
+
+    fn word(&self, page: u64) -> u32 {
         // relaxed: an independent number.
         self.seconds.get(page as usize).map_or(0, |seconds| seconds.load(Ordering::Relaxed))
     }
@@ -47,11 +73,11 @@ impl Ages {
         u64::from(clock::boot_seconds()).checked_sub(age.as_secs()).map(|seconds| seconds as u32)
     }
 
-    pub(crate) fn put(&self, page: u64, seconds: u32) {
+    pub(crate) fn put(&self, page: u64, word: u32) {
         let index = page as usize;
         self.seconds.touch(index..index + 1);
         // relaxed: an independent number. If two threads race, either value will do.
-        self.seconds[index].store(seconds, Ordering::Relaxed);
+        self.seconds[index].store(word, Ordering::Relaxed);
     }
 
     /// Bytes held: mapped, and on the heap.
@@ -65,9 +91,37 @@ impl Ages {
     }
 }
 
+/// The word of a page that is accessed in another second than that of the word.
+fn stamped(word: u32, now: u32) -> u32 {
+    let (then, heat) = (word & SECONDS_MASK, word >> SECONDS_BITS);
+    let apart = now.saturating_sub(then).max(1);
+    let heat = (heat.saturating_sub(apart.ilog2()) + 1).min(HEAT_MAX);
+    heat << SECONDS_BITS | (now & SECONDS_MASK)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heat_grows_with_use_and_falls_with_time() {
+        let after = |gaps: &[u32]| {
+            let mut second = 1000;
+            let word = gaps.iter().fold(stamped(0, second), |word, gap| {
+                second += gap;
+                stamped(word, second)
+            });
+            assert_eq!(word & SECONDS_MASK, second);
+            word >> SECONDS_BITS
+        };
+        assert_eq!(after(&[]), 1, "it was written");
+        assert_eq!(after(&[1, 1, 1]), 4, "every second");
+        assert_eq!(after(&[1; 40]), HEAT_MAX);
+        assert_eq!(after(&[1, 1, 1, 2, 3]), 4, "every second or third");
+        assert_eq!(after(&[1, 1, 1, 8]), 2, "after eight seconds");
+        assert_eq!(after(&[1, 1, 1, 100_000]), 1);
+        assert_eq!(stamped(0, u32::MAX) & SECONDS_MASK, SECONDS_MASK, "it does not run over");
+    }
     use crate::{Idle, Zram, ZramConfig, small};
 
     const PAGE: usize = 4096;

@@ -25,9 +25,9 @@ use zsmalloc::Memory;
 use super::claim::{Claims, Turn, removed};
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::attributes::AttributeError;
+use crate::attributes::{Attribute, AttributeError};
 use crate::device::Zram;
-use crate::post::Policy;
+use crate::post::{Policy, Tiers};
 
 /// One device.
 pub struct Device {
@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) disk: Option<Arc<Zram>>,
     /// Its policy, while it has a disk whose memory is held at a target.
     pub(crate) policy: Option<Policy>,
+    /// Its tiers, while it has a disk with some.
+    pub(crate) tiers: Option<Tiers>,
 }
 
 impl State {
@@ -59,7 +61,8 @@ impl State {
 impl Device {
     /// A device that was just added.
     pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
-        let state = State { settings: Settings::new(shared.defaults()), disk: None, policy: None };
+        let settings = Settings::new(shared.defaults());
+        let state = State { settings, disk: None, policy: None, tiers: None };
         let turn = RankedMutex::new(Rank::DeviceTurn, ());
         let state = RankedRwLock::new(Rank::DeviceState, state);
         Device { id, name, shared, claims: Claims::new(), turn, state }
@@ -134,6 +137,15 @@ impl Device {
                 Err(AttributeError::busy(message))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Turns tiers off, if there are some, because an attribute is written that does their work.
+    pub(crate) fn turn_tiers_off(&self, attribute: Attribute) {
+        // The thread is waited for outside of the lock.
+        let tiers = self.state_mut().tiers.take();
+        if let Some(tiers) = tiers {
+            tiers.turn_off(&format!("{} was written", attribute.name()));
         }
     }
 

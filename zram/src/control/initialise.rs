@@ -15,14 +15,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use codec::{Algorithm, Codec};
+
 use super::claim::{Claimed, Turn};
 use super::device::Device;
 use super::settings::{PRIMARY, Settings};
 use crate::attributes::values::size_of;
 use crate::attributes::{AttributeError, Errno};
 use crate::device::Zram;
-use crate::post::{Policy, PolicyConfig};
-use crate::terms::{ZramConfig, ZramError};
+use crate::post::{Policy, PolicyConfig, Tiers};
+use crate::terms::{Density, PRIORITIES, ZramConfig, ZramError};
 
 /// How long a thread usually looks at a disk that it has not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
@@ -37,6 +39,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     device.check_uninitialised()?;
     let disk = Arc::new(build(device, bytes)?);
     let policy = policy(device, &disk)?;
+    let tiers = tiers(device, &disk)?;
     let mut state = device.state_mut();
     state.settings.forget_dictionaries();
     // These settings may have changed since the disk was begun.
@@ -47,8 +50,23 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     // It refuses only 0, which no setting has.
     let _ = disk.set_writeback_batch_size(settings.writeback_batch_size);
     state.disk = Some(disk);
-    state.policy = policy;
+    (state.policy, state.tiers) = (policy, tiers);
     Ok(())
+}
+
+/// The tiers of a disk, if all devices have some and nobody chose its algorithms.
+fn tiers(device: &Device, disk: &Arc<Zram>) -> Result<Option<Tiers>, AttributeError> {
+    let chosen = device.state().settings.has_chosen_algorithms();
+    let wanted = device.shared().defaults().tiers;
+    let started = wanted.map(|config| Tiers::start(disk, config)).transpose();
+    let tiers = started.map_err(|error| AttributeError::from_io("tiers", &error))?;
+    match tiers {
+        Some(tiers) if chosen => {
+            tiers.turn_off("its algorithms were chosen");
+            Ok(None)
+        }
+        tiers => Ok(tiers),
+    }
 }
 
 /// The policy that holds a disk's memory at the target of all devices, if there is a target.
@@ -74,7 +92,11 @@ pub(super) fn config(
 ) -> Result<ZramConfig, AttributeError> {
     let defaults = device.shared().defaults();
     let primary = settings.codec(PRIMARY)?;
-    let recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
+    let mut recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
+    let is_dense = defaults.tiers.is_some_and(|tiers| tiers.density == Density::Dense);
+    if is_dense && !settings.has_chosen_algorithms() {
+        recompression[PRIORITIES - 2] = Some(Codec::new(Algorithm::Zstd));
+    }
     Ok(ZramConfig {
         algorithm: primary.unwrap_or_else(|| defaults.algorithm.clone()),
         recompression,
@@ -121,10 +143,11 @@ fn clear(device: &Device, _claimed: &Claimed<'_>, _turn: &Turn<'_>) {
     let mut state = device.state_mut();
     state.settings.writeback_limit = state.writeback_limit();
     let (disk, policy) = (state.disk.take(), state.policy.take());
+    let tiers = state.tiers.take();
     state.settings.reset(device.shared().defaults());
     drop(state);
-    // The policy's thread has the disk while it works, so it ends first.
-    drop(policy);
+    // Their threads have the disk while they work, so they end first.
+    drop((policy, tiers));
     // This is done outside of the lock, because freeing what a disk stored takes a moment.
     disk.into_iter().for_each(end);
 }

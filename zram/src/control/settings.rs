@@ -115,6 +115,11 @@ impl Settings {
         self.parameters.iter_mut().for_each(|parameters| parameters.dictionary = None);
     }
 
+    /// Whether an algorithm or its parameters were chosen, so that tiers are not wanted.
+    pub(crate) fn has_chosen_algorithms(&self) -> bool {
+        self.ready.is_none() || self.algorithms[PRIMARY + 1..].iter().any(Option::is_some)
+    }
+
     /// The priority of an algorithm.
     pub(crate) fn priority_of(&self, algorithm: &str) -> Option<usize> {
         self.algorithms.iter().position(|known| known.is_some_and(|k| k.name() == algorithm))

@@ -11,7 +11,7 @@ use codec::Codec;
 use zsmalloc::{Memory, Rule};
 
 use crate::attributes::AttributeError;
-use crate::terms::ZramConfig;
+use crate::terms::{TiersConfig, ZramConfig};
 
 /// The settings of a device unless its attributes say otherwise. A reset goes back to them.
 #[derive(Clone, Debug)]
@@ -27,6 +27,9 @@ pub struct DeviceDefaults {
     /// Bytes that the objects of one device are held at. The coldest pages are recompressed, and
     /// written back. The device notes ages then. `None` means that this is done only on request.
     pub memory_target: Option<u64>,
+    /// The tiers of each device whose algorithms nobody chooses. It notes ages then. `None` means
+    /// that pages stay as they were written.
+    pub tiers: Option<TiersConfig>,
     /// Whether to note when each page is used, so that ages may be written to `idle`.
     pub track_ages: bool,
     /// Refuse writes.
@@ -39,7 +42,7 @@ pub struct DeviceDefaults {
 impl DeviceDefaults {
     /// Whether a device notes when each page is used.
     pub(crate) fn notes_ages(&self) -> bool {
-        self.track_ages || self.memory_target.is_some()
+        self.track_ages || self.memory_target.is_some() || self.tiers.is_some()
     }
 }
 
@@ -52,6 +55,7 @@ impl Default for DeviceDefaults {
             rule: config.rule,
             mem_limit: config.mem_limit,
             memory_target: None,
+            tiers: None,
             track_ages: config.track_ages,
             read_only: config.read_only,
             #[cfg(feature = "study")]

@@ -7,7 +7,7 @@
 use super::device::Device;
 use super::settings::Settings;
 use crate::attributes::work::{idleness, recompression_asked, written_back};
-use crate::attributes::{AttributeError, Errno};
+use crate::attributes::{Attribute, AttributeError, Errno};
 use crate::device::Zram;
 use crate::terms::{PRIORITIES, PostError, Recompress, Selection};
 
@@ -18,6 +18,7 @@ const LINE_LEN: usize = 41;
 pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
     let which = idleness(text, device.shared().defaults().notes_ages())?;
     let _turn = device.turn()?;
+    device.turn_tiers_off(Attribute::Idle);
     device.initialised()?.mark_idle(which).map_err(refusal)?;
     Ok(())
 }
@@ -30,6 +31,7 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
         return Err(refusal(PostError::NoBacking));
     }
     let (ranges, kind) = written_back(text, Some(disk.pages()))?;
+    device.turn_tiers_off(Attribute::Writeback);
     let pages = (!ranges.is_empty()).then_some(Selection::Pages(ranges));
     let mut failed = None;
     for selection in pages.into_iter().chain(kind) {
@@ -43,6 +45,8 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
 pub(crate) fn recompress(device: &Device, text: &str) -> Result<(), AttributeError> {
     let _turn = device.turn()?;
     let disk = device.initialised()?;
+    recompression_asked(text)?;
+    device.turn_tiers_off(Attribute::Recompress);
     let what = recompression(text, &device.state().settings)?;
     disk.recompress(&what).map_err(refusal)?;
     Ok(())

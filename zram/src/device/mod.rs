@@ -7,13 +7,16 @@
 
 #[cfg(not(feature = "study"))]
 mod aside;
+mod generations;
 mod limits;
 mod settings;
 #[cfg(feature = "study")]
 mod study;
 mod target;
+mod tiering;
 mod zram;
 
+pub(crate) use generations::Generation;
 pub(crate) use settings::Unit;
 #[cfg(feature = "study")]
 use study as aside;

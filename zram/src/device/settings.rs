@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use host::{Rank, RankedMutex, RankedMutexGuard, unmodelled};
 
 use super::target::Hold;
+use super::tiering::Tiering;
 use crate::terms::PostError;
 
 /// Pages that a write-back has in flight by default, as in the kernel.
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     limit: unmodelled::RankedMutex<Limit>,
     batch_pages: AtomicU32,
     pub(crate) hold: Hold,
+    pub(crate) tiering: Tiering,
 }
 
 #[derive(Default)]
@@ -51,6 +53,7 @@ impl Default for Settings {
             limit: unmodelled::RankedMutex::new(Rank::Leaf, Limit::default()),
             batch_pages: AtomicU32::new(BATCH_PAGES),
             hold: Hold::new(),
+            tiering: Tiering::new(),
         }
     }
 }

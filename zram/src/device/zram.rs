@@ -6,6 +6,7 @@
 //!
 //! Locks: none of its own. `decode` and `store` say in which order it uses others.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use codec::{Codec, Stream, Streams};
@@ -14,6 +15,7 @@ use host::{HeldRank, PAGE_SIZE, Rank, cpu};
 use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
 
 use super::aside::Aside;
+use super::generations::Generations;
 use super::settings::Settings;
 use crate::backing::Backing;
 use crate::cells::{Ages, Counters, Stored, Values};
@@ -37,6 +39,8 @@ pub struct Zram {
     /// With `track_ages`.
     pub(crate) ages: Option<Ages>,
     pub(crate) settings: Settings,
+    /// Tables that were trained from its pages, and the shipped ones with tiers.
+    pub(crate) generations: Generations,
 }
 
 impl Zram {
@@ -75,6 +79,7 @@ impl Zram {
             aside,
             ages,
             settings,
+            generations: Generations::new(),
             config,
         })
     }
@@ -84,16 +89,20 @@ impl Zram {
         &self.config
     }
 
-    /// The algorithms of the device.
+    /// The algorithms of the configuration.
     pub(crate) fn codecs(&self) -> impl Iterator<Item = &Codec> {
         std::iter::once(&self.config.algorithm).chain(self.config.recompression.iter().flatten())
     }
 
-    /// The algorithm of a priority. `None` if the priority has none.
-    pub(crate) fn codec(&self, priority: u8) -> Option<&Codec> {
-        match priority {
-            0 => Some(&self.config.algorithm),
-            other => self.config.recompression.get(usize::from(other) - 1)?.as_ref(),
+    /// The algorithm of a priority. `None` if the priority has none. Only a generation of tables
+    /// takes a lock to find, and that is a leaf.
+    pub(crate) fn codec(&self, priority: u8) -> Option<Cow<'_, Codec>> {
+        let Some(other) = usize::from(priority).checked_sub(1) else {
+            return Some(Cow::Borrowed(&self.config.algorithm));
+        };
+        match self.config.recompression.get(other)? {
+            Some(codec) => Some(Cow::Borrowed(codec)),
+            None => self.generations.codec(priority).map(Cow::Owned),
         }
     }
 

@@ -20,7 +20,7 @@ use super::candidates::{Candidate, Candidates};
 use super::recompress::is_wanted;
 use crate::cells::{bump, kind};
 use crate::device::{BAND, HoldStat, Zram};
-use crate::terms::{PRIORITIES, PostError, Recompress, Unreached};
+use crate::terms::{PostError, Recompress, Unreached};
 
 /// Times that pages are chosen each time memory is brought down.
 const ROUNDS: usize = 3;
@@ -131,8 +131,10 @@ impl Zram {
     }
 
     fn recompress_coldest_into(&self, low: u64, pages: &mut u64) -> Result<(), PostError> {
-        let last = (1..PRIORITIES as u8).rev().find_map(|it| Some((it, self.codec(it)?)));
-        let Some((priority, codec)) = last else { return Ok(()) };
+        let configured = self.config.configured_densest();
+        let generation = self.generations.latest();
+        let trained = generation.as_ref().map(|it| (it.priority, &it.codec));
+        let Some((priority, codec)) = configured.or(trained) else { return Ok(()) };
         let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
         let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);

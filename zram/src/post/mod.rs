@@ -1,8 +1,10 @@
 //! Work on stored pages: they are marked idle, recompressed, written back. A policy does this by
-//! itself, to hold a device at its target.
+//! itself, to hold a device at its target. Tiers do it by the age of pages.
 //!
 //! ```text
 //!   policy -> hold -> recompress, write_back, idle -> candidates
+//!   tiers  -> tend -> rule, recompress, write_back -'
+//!          '> train -> sample, uses
 //! ```
 //!
 //! The room stands on the device, and on `page` for decoding. Requests of clients stand above it,
@@ -13,6 +15,15 @@ mod hold;
 mod idle;
 mod policy;
 mod recompress;
+mod rule;
+mod sample;
+mod stop;
+mod tend;
+mod tiers;
+mod train;
+mod uses;
 mod write_back;
 
 pub use policy::{Policy, PolicyConfig};
+pub use tiers::Tiers;
+pub(crate) use uses::Uses;

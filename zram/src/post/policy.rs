@@ -21,10 +21,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::Rank;
-use host::sync::unmodelled::Condvar;
-use host::unmodelled::RankedMutex;
-
+use super::stop::Stop;
 use crate::device::Zram;
 
 /// The shortest time between two looks.
@@ -58,12 +55,6 @@ pub struct Policy {
     device: Weak<Zram>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Stop {
-    told: RankedMutex<bool>,
-    changed: Condvar,
 }
 
 impl Policy {
@@ -101,8 +92,7 @@ impl Policy {
 
 impl Drop for Policy {
     fn drop(&mut self) {
-        *self.stop.told.lock() = true;
-        self.stop.changed.notify_all();
+        self.stop.tell();
         if let Some(thread) = self.thread.take() {
             // If it panicked, the panic has reported that.
             let _ = thread.join();
@@ -110,17 +100,6 @@ impl Drop for Policy {
         if let Some(device) = self.device.upgrade() {
             device.settings.hold.drop_target(&device.slots.pool);
         }
-    }
-}
-
-impl Stop {
-    fn new() -> Stop {
-        Stop { told: RankedMutex::new(Rank::Leaf, false), changed: Condvar::new() }
-    }
-
-    /// Sleeps. True when it is time to stop.
-    fn sleep(&self, time: Duration) -> bool {
-        *self.told.lock().sleep_while_for(&self.changed, time, |told| !*told).0
     }
 }
 

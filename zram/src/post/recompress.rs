@@ -15,6 +15,8 @@
 //! Locks: `Settings::run`; a stream, and with it one cell at a time. The cell is not held while the
 //! page is compressed. Source: the kernel's driver.
 
+use std::borrow::Cow;
+
 use codec::{Codec, Stream};
 use disk::DiskError;
 use host::PAGE_SIZE;
@@ -47,7 +49,7 @@ impl Zram {
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(what, candidate);
         let mut candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
-        self.recompress_chosen(&mut candidates, what, codec)
+        self.recompress_chosen(&mut candidates, what, &codec)
     }
 
     /// Recompresses some of the chosen pages, as many as are asked for, while nothing else is
@@ -77,7 +79,7 @@ impl Zram {
         Ok(report)
     }
 
-    fn codec_for(&self, what: &Recompress) -> Result<&Codec, PostError> {
+    fn codec_for(&self, what: &Recompress) -> Result<Cow<'_, Codec>, PostError> {
         let priority = Some(what.priority).filter(|&priority| priority > 0);
         let codec = priority.and_then(|priority| self.codec(priority));
         let codec = codec.ok_or(PostError::Invalid("no algorithm has this priority"))?;
@@ -121,7 +123,7 @@ impl Zram {
         Ok(Some(len))
     }
 
-    fn is_smaller(&self, new: usize, old: usize, threshold: usize) -> bool {
+    pub(super) fn is_smaller(&self, new: usize, old: usize, threshold: usize) -> bool {
         let class = |len| self.slots.pool.geometry().class_of(len);
         new <= self.watermark && class(new) < class(old) && (threshold == 0 || new < threshold)
     }

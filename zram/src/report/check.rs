@@ -4,6 +4,8 @@
 //! - The counters are the sums over the slots, and the word of each leaf has those over its own.
 //! - Slots have no bits that their content excludes.
 //! - The blocks of the backing disk in use are those that slots name.
+//! - Tables that were trained take the bytes that are counted. A page whose tables are gone does
+//!   not decode.
 //! - Each object of the pool is named by one slot or pending, and every page in memory decodes.
 //!
 //! Locks: one cell at a time. If the device is in use, sums may differ because the pool or the
@@ -155,6 +157,7 @@ impl Zram {
             return Err(ZramDefect(format!("slots have bits {:#x}", counted.stray_bits)));
         }
         self.aside.check(&self.slots).map_err(ZramDefect)?;
+        self.generations.check().map_err(ZramDefect)?;
         let mut pending = self.counters.pending();
         pending.objects += pool.pending;
         let slots = counted.tally.counts[kind::BLOB];

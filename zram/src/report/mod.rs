@@ -6,6 +6,7 @@
 mod block_state;
 mod check;
 mod stat;
+mod tiers;
 
 pub use block_state::BlockState;
 pub use check::{ZramCheck, ZramDefect};

@@ -36,7 +36,7 @@ pub struct Metadata {
     pub frame_table: u64,
     /// Buffers of connections.
     pub buffers: u64,
-    /// Codec contexts, and the dictionary.
+    /// Codec contexts, the dictionary, and tables that were trained.
     pub codec_contexts: u64,
 }
 
@@ -225,8 +225,17 @@ impl Zram {
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
-            codec_contexts: (self.streams.heap_bytes() + self.dictionary_bytes()) as u64,
+            codec_contexts: self.codec_bytes(),
         }
+    }
+
+    /// Bytes of contexts, dictionaries and tables. The thread of tiers compresses, so it has what
+    /// the LZ4 library keeps for each such thread.
+    fn codec_bytes(&self) -> u64 {
+        let has_thread = usize::from(self.settings.tiering.has_owner());
+        let thread = has_thread * self.config.algorithm.thread_bytes();
+        let here = self.streams.heap_bytes() + self.dictionary_bytes() + thread;
+        here as u64 + self.generations.bytes()
     }
 
     /// Bytes of the dictionaries of all algorithms. A dictionary that two algorithms share counts

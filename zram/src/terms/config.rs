@@ -70,6 +70,24 @@ impl ZramConfig {
     }
 }
 
+impl ZramConfig {
+    /// The algorithm of the highest priority that is configured, besides the device's own.
+    pub(crate) fn configured_densest(&self) -> Option<(u8, &Codec)> {
+        let priorities = (1..PRIORITIES as u8).rev();
+        priorities
+            .zip(self.recompression.iter().rev())
+            .find_map(|(priority, codec)| Some((priority, codec.as_ref()?)))
+    }
+
+    /// Whether an algorithm is configured for a priority.
+    pub(crate) fn has_priority(&self, priority: u8) -> bool {
+        match usize::from(priority).checked_sub(1) {
+            None => true,
+            Some(other) => self.recompression.get(other).is_some_and(Option::is_some),
+        }
+    }
+}
+
 impl std::fmt::Debug for ZramConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut config = f.debug_struct("ZramConfig");

@@ -7,6 +7,7 @@ mod config;
 mod error;
 #[cfg(feature = "study")]
 pub mod study;
+mod tiers;
 mod unreached;
 
 pub use asked::{
@@ -18,4 +19,5 @@ pub(crate) use config::PRIORITIES;
 pub use config::ZramConfig;
 pub use error::ZramError;
 pub(crate) use error::disk_error;
+pub use tiers::{Density, Tier, TierStat, TiersConfig, Training, Verdict};
 pub use unreached::Unreached;

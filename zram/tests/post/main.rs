@@ -9,6 +9,7 @@ mod meddled;
 mod policy;
 mod recompress;
 mod threads;
+mod tiers;
 mod twin;
 #[path = "../support/ways.rs"]
 mod ways;

@@ -5,6 +5,7 @@
 //! - Every page reads as it was last written, or fails while the backing disk does. It never reads
 //!   as anything else.
 //! - A page is idle, and on the backing disk, exactly as long as no client uses it.
+//! - In half of the runs, pages go to the tiers of a density, and nothing else is seen of them.
 //! - The blocks in use are the pages that are there, and `check()` finds nothing.
 //! - A device that was reset has nothing, and its backing disk is all free.
 //!
@@ -13,13 +14,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::devices::{PAGE, PAGES, blocks, config, data, memory};
 use crate::ways::{self, Way};
 use disk::{Disk, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
 use proptest::prelude::*;
 use ramfold_zram::{
-    Idle, PostError, Recompress, RecompressKind, Selection, WriteBack, Zram, ZramConfig,
+    Density, Idle, PostError, Recompress, RecompressKind, Selection, TiersConfig, Verdict,
+    WriteBack, Zram, ZramConfig,
 };
 use zsmalloc::{LEAF_CELLS, Memory};
 
@@ -37,6 +40,8 @@ enum Action {
     WriteBack(Selection, Option<u64>),
     Recompress(RecompressKind, u8),
     Compact,
+    Tend(Density),
+    Train,
     Fail(u64, Verbs, FaultSpan),
     Recover,
     Limit(u64),
@@ -76,6 +81,8 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(what, max)| Action::WriteBack(what, max)),
         6 => (kind(), 1u8..=2).prop_map(|(kind, priority)| Action::Recompress(kind, priority)),
         2 => Just(Action::Compact),
+        6 => prop_oneof![Just(Density::Balanced), Just(Density::Dense)].prop_map(Action::Tend),
+        1 => Just(Action::Train),
         3 => (0u64..6, verbs, span)
             .prop_map(|(after, verbs, span)| Action::Fail(after, verbs, span)),
         4 => Just(Action::Recover),
@@ -97,16 +104,24 @@ struct Twin {
     disk: Arc<FaultyDisk<RamDisk>>,
     way: Way,
     compressed_writeback: bool,
+    tracks_ages: bool,
     zram: Zram,
     pages: BTreeMap<u64, Page>,
     version: u64,
 }
 
-fn make(twin: (&Arc<Memory>, &Arc<FaultyDisk<RamDisk>>), way: Way, compressed: bool) -> Zram {
+/// With tiers a device notes ages, and has a priority that is free for tables.
+fn make(
+    twin: (&Arc<Memory>, &Arc<FaultyDisk<RamDisk>>),
+    way: Way,
+    compressed: bool,
+    tracks_ages: bool,
+) -> Zram {
     let (memory, disk) = twin;
     let codec = |name: &str| Some(name.parse().expect("a codec"));
     let config = ZramConfig {
         compressed_writeback: compressed,
+        track_ages: tracks_ages,
         recompression: [codec("zstd:1"), codec("zstd:9"), None],
         ..config(Some(Arc::clone(disk) as Arc<dyn Disk>))
     };
@@ -114,11 +129,11 @@ fn make(twin: (&Arc<Memory>, &Arc<FaultyDisk<RamDisk>>), way: Way, compressed: b
 }
 
 impl Twin {
-    fn new(way: Way, worker: bool, compressed_writeback: bool) -> Twin {
+    fn new(way: Way, worker: bool, compressed_writeback: bool, tracks_ages: bool) -> Twin {
         let (memory, disk) = (memory(worker), blocks(BLOCKS));
-        let zram = make((&memory, &disk), way, compressed_writeback);
+        let zram = make((&memory, &disk), way, compressed_writeback, tracks_ages);
         let (pages, version) = (BTreeMap::new(), 0);
-        Twin { memory, disk, way, compressed_writeback, zram, pages, version }
+        Twin { memory, disk, way, compressed_writeback, tracks_ages, zram, pages, version }
     }
 
     fn apply(&mut self, action: &Action) {
@@ -138,6 +153,8 @@ impl Twin {
             Action::WriteBack(pages, max_pages) => self.write_back(pages.clone(), *max_pages),
             Action::Recompress(kind, priority) => self.recompress(*kind, *priority),
             Action::Compact => drop(self.zram.compact()),
+            Action::Tend(density) => self.tend(*density),
+            Action::Train => self.train(),
             Action::Fail(after, verbs, span) => {
                 let (after, verbs, span) = (*after, *verbs, *span);
                 self.disk.arm(FaultPlan { after, verbs, span, fault: Fault::Backing });
@@ -149,7 +166,8 @@ impl Twin {
             }
             Action::Reset => {
                 self.pages.clear();
-                self.zram = make((&self.memory, &self.disk), self.way, self.compressed_writeback);
+                let (of, compressed) = ((&self.memory, &self.disk), self.compressed_writeback);
+                self.zram = make(of, self.way, compressed, self.tracks_ages);
                 assert_eq!(self.zram.bd_stat().count, 0);
             }
         }
@@ -241,6 +259,30 @@ impl Twin {
         }
     }
 
+    /// Every page is as old as can be. A page that is tended may get the mark of idle pages, and
+    /// nothing else is seen of it.
+    fn tend(&mut self, density: Density) {
+        if !self.tracks_ages {
+            return;
+        }
+        let before = self.zram.compr_data_size();
+        let age = Duration::ZERO;
+        self.zram.tend(&TiersConfig { age, ..TiersConfig::new(density) }).expect("room");
+        if !self.way.counts_pending() {
+            assert!(self.zram.compr_data_size() <= before, "tending makes no page larger");
+        }
+        let idle = self.states(|state| state.idle);
+        for (page, was) in &mut self.pages {
+            was.idle = idle.contains(page);
+        }
+    }
+
+    /// There are too few pages, so nothing changes.
+    fn train(&mut self) {
+        let training = self.zram.train_tables().expect("memory");
+        assert_eq!(training.verdict, Verdict::TooFewPages);
+    }
+
     fn states(&self, is_so: impl Fn(&ramfold_zram::BlockState) -> bool) -> BTreeSet<u64> {
         let states = self.zram.block_states(0..PAGES).filter(|state| is_so(state));
         states.map(|state| state.page).collect()
@@ -271,8 +313,9 @@ proptest! {
         way in prop::sample::select(ways::all()),
         worker: bool,
         compressed: bool,
+        tiers: bool,
     ) {
-        let mut twin = Twin::new(way, worker, compressed);
+        let mut twin = Twin::new(way, worker, compressed, tiers);
         for action in &actions {
             twin.apply(action);
             twin.expect();

@@ -4,7 +4,9 @@
 //! Locks: none.
 
 use serde_json::{Value, json};
-use zram::{Attribute, Device, TroubleStat, ZramCheck, ZramStat};
+use zram::{
+    Attribute, Device, Tier, TierStat, Training, TroubleStat, Verdict, ZramCheck, ZramStat,
+};
 use zsmalloc::{ClassRow, ClassTable};
 
 /// One device in the form that `stat --json` prints.
@@ -67,6 +69,7 @@ pub(crate) fn device(device: &Device, stat: &ZramStat) -> Value {
     }
     answer["remote_backing"] = remote_backing(device);
     answer["memory_target"] = memory_target(device);
+    answer["tiers"] = device.disk().and_then(|disk| disk.tier_stat()).map_or(Value::Null, tiers);
     answer["holders"] = device.holders().into();
     answer
 }
@@ -108,6 +111,51 @@ fn memory_target(device: &Device) -> Value {
             "recompressed_pages": stat.recompressed_pages,
             "written_back_pages": stat.written_back_pages,
         })
+    })
+}
+
+/// The tiers, and what was done for them.
+fn tiers(stat: TierStat) -> Value {
+    let pages: u64 = stat.tiers.iter().map(|tier| tier.pages).sum();
+    let tier = |tier: &Tier| {
+        json!({
+            "algorithm": tier.algorithm,
+            "generation": tier.generation,
+            "pages": tier.pages,
+            "bytes": tier.bytes,
+            "share": tier.pages as f64 / pages.max(1) as f64,
+        })
+    };
+    json!({
+        "density": stat.density.name(),
+        "off": stat.off,
+        "tiers": stat.tiers.iter().map(tier).collect::<Vec<_>>(),
+        "same_pages": stat.same_pages,
+        "written_back_pages": stat.written_back_pages,
+        "denser_pages": stat.denser,
+        "faster_pages": stat.faster,
+        "renewed_pages": stat.renewed,
+        "cpu_us": stat.cpu_us,
+        "trainings": stat.trainings,
+        "training": stat.training.map(training),
+    })
+}
+
+/// The last training of tables.
+fn training(training: Training) -> Value {
+    let (verdict, generation) = match training.verdict {
+        Verdict::Adopted(generation) => ("adopted", Some(generation)),
+        Verdict::TooLittle => ("gained too little", None),
+        Verdict::TooFewPages => ("too few pages", None),
+        Verdict::NoPlace => ("older tables are still needed", None),
+    };
+    json!({
+        "verdict": verdict,
+        "generation": generation,
+        "pages": training.pages,
+        "judged": training.judged,
+        "cost_before": training.cost_before,
+        "cost_after": training.cost_after,
     })
 }
 

@@ -80,6 +80,7 @@ impl Watch {
             episodes: Episodes::default(),
             devices: None,
             before: BTreeMap::new(),
+            tiers_off: BTreeMap::new(),
             relief,
         };
         let spawned = host::thread::spawn("watch", move || watcher.run(&received));
@@ -119,6 +120,8 @@ struct Watcher {
     devices: Option<(Arc<Devices>, String)>,
     /// What had gone wrong until the last look, by the device's number.
     before: BTreeMap<u32, TroubleStat>,
+    /// Why tiers were off at the last look, by the device's number.
+    tiers_off: BTreeMap<u32, String>,
     relief: Relief,
 }
 
@@ -191,7 +194,10 @@ impl Watcher {
         for device in &devices {
             let place = Place { target: target.clone(), device: device.name().to_owned(), alone };
             match device.disk() {
-                Some(disk) => self.look_at(device, &disk, &place),
+                Some(disk) => {
+                    self.look_at(device, &disk, &place);
+                    self.look_at_tiers(device, &disk);
+                }
                 None => drop(self.before.remove(&device.id())),
             }
         }
@@ -236,6 +242,21 @@ impl Watcher {
         if let Some(why) = hold.unreached.filter(|_| hold.target_bytes > 0) {
             let (target, why) = (hold.target_bytes, why.to_string());
             self.occurs(Notice::TargetUnreached { place: place(), target, why });
+        }
+    }
+
+    /// Says once why tiers are off. A user has asked for it, so it is no trouble.
+    fn look_at_tiers(&mut self, device: &Device, disk: &Zram) {
+        let before = match disk.tiers_off() {
+            Some(why) => self.tiers_off.insert(device.id(), why),
+            None => return drop(self.tiers_off.remove(&device.id())),
+        };
+        if let (None, Some(why)) = (before, self.tiers_off.get(&device.id())) {
+            self.log.complain(format!(
+                "{}: tiers are off, because {why}; pages stay as they are, and a reset turns them \
+                 on",
+                device.name()
+            ));
         }
     }
 

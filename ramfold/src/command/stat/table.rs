@@ -13,6 +13,7 @@ use host::PAGE_SIZE;
 use serde_json::Value;
 use zram::study::Study;
 
+use super::tiers;
 use crate::line::output::one_line;
 use crate::line::size::{count, human, plural};
 
@@ -30,6 +31,7 @@ pub(super) fn render(stat: &Value) -> String {
     memory(&mut text, &figures);
     limit(&mut text, &figures);
     target(&mut text, &figures);
+    tiers::put(&mut text, &stat["tiers"]);
     notices(&mut text, stat);
     text
 }

@@ -74,6 +74,11 @@ fn one(kind: usize) -> LeafTally {
     tally
 }
 
+#[test]
+fn the_bytes_of_tables() {
+    shows(|device| device.generations.miscount(), "tables of pagelz have 0 bytes, counted 1");
+}
+
 const NONE: LeafTally = LeafTally { counts: [0; 4], bytes: 0 };
 const BYTE: LeafTally = LeafTally { counts: [0; 4], bytes: 1 };
 

@@ -1,0 +1,226 @@
+//! Where a page should be: the rule of the tiers.
+//!
+//! ```text
+//!              two ages, one if dense        four ages, if dense
+//!   first algorithm ----------------> pagelz -----------------> the densest
+//!          ^  '----------------------------------------------->    |
+//!          '------------------------------------------------------'
+//!             read so often that the time costs more than the bytes
+//! ```
+//!
+//! A page that is not used costs bytes, and one that is read costs time. A density says how many
+//! bytes a microsecond for each age is worth. Reads for each age are foretold from the page's heat,
+//! which counts the seconds in which it was used lately, and from how long it was not.
+//!
+//! Invariant: a page that is used within an age never becomes denser. A page of its last tier is
+//! left alone until it is used.
+//!
+//! Locks: none.
+
+use crate::terms::{Density, TiersConfig};
+
+/// Microseconds that a read takes longer than with lz4, in tenths: pagelz, and zstd.
+const PAGELZ_TENTHS: u64 = 15;
+const ZSTD_TENTHS: u64 = 40;
+/// A page that becomes denser is expected to lose 1/this of its bytes.
+const SAVED_PART: u64 = 4;
+/// A page that is dense is expected to gain 1/this of its bytes if it comes back.
+const ADDED_PART: u64 = 2;
+/// Ages after which a page is written back, if that is wanted.
+const WRITE_BACK_AGES: u32 = 64;
+
+/// Which form a page has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// That of the first algorithm.
+    First,
+    /// pagelz, with the latest tables.
+    Latest,
+    /// pagelz, with older tables.
+    Older,
+    /// Another algorithm for recompression.
+    Densest,
+}
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) form: Form,
+    /// Bytes of its object.
+    pub(super) len: usize,
+    /// Seconds since it was used.
+    pub(super) unused_seconds: u32,
+    /// Seconds in which it was used lately.
+    pub(super) heat: u32,
+    /// pagelz did not make it smaller, since it was used last.
+    pub(super) tried: bool,
+    /// Nothing makes it smaller.
+    pub(super) settled: bool,
+}
+
+/// What is to be done with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Leave,
+    /// Back to the first algorithm.
+    Faster,
+    /// To pagelz.
+    Denser,
+    /// To the algorithm of the highest priority.
+    Densest,
+    /// To the latest tables.
+    Renew,
+    /// To the backing disk.
+    WriteBack,
+}
+
+/// The rule of one density.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    age_seconds: u32,
+    /// Ages after which a page becomes denser.
+    denser_ages: u32,
+    /// Ages after which it becomes as dense as can be. `None` means never.
+    densest_ages: Option<u32>,
+    /// Bytes that a microsecond for each age is worth.
+    price: u64,
+    write_back: bool,
+}
+
+impl Rule {
+    /// The rule of a density. An age of no length makes every page as old as can be.
+    pub(super) fn new(config: &TiersConfig) -> Rule {
+        let (denser_ages, densest_ages, price) = match config.density {
+            Density::Fast => (u32::MAX, None, 0),
+            Density::Balanced => (2, None, 64),
+            Density::Dense => (1, Some(4), 16),
+        };
+        let age_seconds = u32::try_from(config.age.as_secs()).unwrap_or(u32::MAX);
+        let write_back = config.write_back;
+        Rule { age_seconds, denser_ages, densest_ages, price, write_back }
+    }
+
+    /// Whether pages become denser than pagelz makes them.
+    pub(super) fn has_densest(&self) -> bool {
+        self.densest_ages.is_some()
+    }
+
+    /// What is to be done with a page.
+    pub(super) fn step(&self, page: &Look) -> Step {
+        let ages = page.unused_seconds.checked_div(self.age_seconds).unwrap_or(u32::MAX - 1);
+        match ages {
+            0 if self.is_read_too_often(page) => Step::Faster,
+            0 => Step::Leave,
+            _ if self.write_back && ages >= WRITE_BACK_AGES => Step::WriteBack,
+            _ if page.form == Form::Older => Step::Renew,
+            _ => self.step_down(page, ages),
+        }
+    }
+
+    fn step_down(&self, page: &Look, ages: u32) -> Step {
+        let densest = self.densest_ages.is_some_and(|least| ages >= least);
+        match page.form {
+            _ if page.settled => Step::Leave,
+            Form::First | Form::Latest if densest => Step::Densest,
+            Form::First if ages >= self.denser_ages && !page.tried && self.pays(page, ages) => {
+                Step::Denser
+            }
+            _ => Step::Leave,
+        }
+    }
+
+    /// Whether the bytes that a page is expected to lose are worth the time that its reads are
+    /// expected to take longer.
+    fn pays(&self, page: &Look, ages: u32) -> bool {
+        let reads_of_all_ages = u64::from(page.heat) * self.price * PAGELZ_TENTHS / 10;
+        page.len as u64 / SAVED_PART >= reads_of_all_ages / u64::from(ages)
+    }
+
+    fn is_read_too_often(&self, page: &Look) -> bool {
+        let tenths = match page.form {
+            Form::First => return false,
+            Form::Latest | Form::Older => PAGELZ_TENTHS,
+            Form::Densest => ZSTD_TENTHS,
+        };
+        u64::from(page.heat) * self.price * tenths / 10 > page.len as u64 / ADDED_PART
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const AGE: u32 = 10;
+
+    fn rule(density: Density) -> Rule {
+        let age = Duration::from_secs(AGE.into());
+        Rule::new(&TiersConfig { age, ..TiersConfig::new(density) })
+    }
+
+    fn page(form: Form, unused_seconds: u32) -> Look {
+        Look { form, len: 1200, unused_seconds, heat: 1, tried: false, settled: false }
+    }
+
+    #[test]
+    fn a_page_becomes_denser_with_its_age() {
+        let rows = [
+            (Density::Balanced, Form::First, 19, Step::Leave),
+            (Density::Balanced, Form::First, 20, Step::Denser),
+            (Density::Balanced, Form::Latest, 900, Step::Leave),
+            (Density::Balanced, Form::Older, 9, Step::Leave),
+            (Density::Balanced, Form::Older, 10, Step::Renew),
+            (Density::Dense, Form::First, 9, Step::Leave),
+            (Density::Dense, Form::First, 10, Step::Denser),
+            (Density::Dense, Form::First, 40, Step::Densest),
+            (Density::Dense, Form::Latest, 39, Step::Leave),
+            (Density::Dense, Form::Latest, 40, Step::Densest),
+            (Density::Dense, Form::Densest, 900, Step::Leave),
+            (Density::Fast, Form::First, 900, Step::Leave),
+        ];
+        for (density, form, seconds, expected) in rows {
+            let found = rule(density).step(&page(form, seconds));
+            assert_eq!(found, expected, "{density}: {form:?} unused for {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_read_often_comes_back_and_stays() {
+        let balanced = rule(Density::Balanced);
+        let of = |form, heat, unused| Look { heat, ..page(form, unused) };
+        assert_eq!(balanced.step(&of(Form::Latest, 6, 0)), Step::Leave, "576 bytes for 600");
+        assert_eq!(balanced.step(&of(Form::Latest, 7, 0)), Step::Faster, "672 bytes for 600");
+        assert_eq!(balanced.step(&of(Form::First, 15, 0)), Step::Leave, "it is fast");
+        assert_eq!(balanced.step(&of(Form::First, 15, 20)), Step::Leave, "720 bytes for 300");
+        assert_eq!(balanced.step(&of(Form::First, 15, 50)), Step::Denser, "288 bytes for 300");
+        let dense = rule(Density::Dense);
+        assert_eq!(dense.step(&of(Form::Latest, 15, 0)), Step::Leave, "360 bytes for 600");
+        assert_eq!(dense.step(&of(Form::Densest, 10, 0)), Step::Faster, "640 bytes for 600");
+    }
+
+    #[test]
+    fn what_was_tried_is_left_alone() {
+        let tried = Look { tried: true, ..page(Form::First, 10) };
+        let dense = rule(Density::Dense);
+        assert_eq!(dense.step(&tried), Step::Leave);
+        assert_eq!(dense.step(&Look { unused_seconds: 40, ..tried }), Step::Densest);
+        let settled = Look { settled: true, ..page(Form::First, 900) };
+        assert_eq!(dense.step(&settled), Step::Leave);
+        assert_eq!(rule(Density::Balanced).step(&settled), Step::Leave);
+    }
+
+    #[test]
+    fn pages_are_written_back_only_if_that_is_asked_for() {
+        let old = page(Form::Latest, 64 * AGE);
+        assert_eq!(rule(Density::Balanced).step(&old), Step::Leave);
+        let asked = Rule { write_back: true, ..rule(Density::Balanced) };
+        assert_eq!(asked.step(&old), Step::WriteBack);
+        assert_eq!(asked.step(&page(Form::Latest, 64 * AGE - 1)), Step::Leave);
+    }
+
+    #[test]
+    fn an_age_of_no_length_makes_all_pages_old() {
+        let old = Rule { age_seconds: 0, ..rule(Density::Dense) };
+        assert_eq!(old.step(&Look { heat: 15, ..page(Form::First, 0) }), Step::Densest);
+    }
+}

@@ -1,0 +1,296 @@
+//! One pass over the pages of a device, each of which goes to the tier where it should be.
+//!
+//! ```text
+//!   512 pages --rule--> chosen --> decoded under its slot's lock --> compressed, nothing locked
+//!       ^                                                                    |
+//!       '--- next, in a later turn <-- slot locked again <-- stored <--------'
+//!                                      PP gone: it is used, and left as it is
+//! ```
+//!
+//! Marks: a page that pagelz did not make smaller is idle, which any use clears. A page that
+//! nothing makes smaller is incompressible, until it is written.
+//!
+//! Invariant: a page is replaced by its own content, in another form. It becomes denser only if it
+//! gets into a smaller size class.
+//!
+//! Locks: `Settings::run` for a slice of the pages; a stream, and with it one cell at a time.
+
+use codec::{Codec, Stream};
+use disk::DiskError;
+use host::{PAGE_SIZE, clock};
+use zsmalloc::Object;
+
+use super::candidates::{Candidate, Candidates};
+use super::rule::{Form, Look, Rule, Step};
+use crate::cells::flags::{self, IDLE, INCOMPRESSIBLE, PP, priority};
+use crate::cells::{Stored, bump, stored};
+use crate::device::{Generation, Zram};
+use crate::terms::{PRIORITIES, PostError, TiersConfig, disk_error};
+
+/// Pages of a slice: those of a leaf.
+const SLICE_PAGES: u64 = 512;
+
+/// What came of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slice {
+    /// The next slice begins at this page.
+    Next(u64),
+    /// It was the last of the pass.
+    Last,
+    /// Nothing was done, because pages are about to become denser and tables may be trained first.
+    Train,
+}
+
+/// How a slice is worked on.
+struct Tender<'z> {
+    zram: &'z Zram,
+    rule: &'z Rule,
+    latest: Generation,
+    /// With a density that has it.
+    densest: Option<(u8, &'z Codec)>,
+    now: u32,
+}
+
+impl Zram {
+    /// Brings every page to the tier where it should be, at once and however long it takes. A
+    /// [`Tiers`](super::Tiers) does this by itself. Tables are trained first, if there are enough
+    /// pages.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::NoMemory`], and [`PostError::Invalid`] if the device does not note ages.
+    pub fn tend(&self, config: &TiersConfig) -> Result<(), PostError> {
+        if self.ages.is_none() {
+            return Err(PostError::Invalid("the device does not note when pages are used"));
+        }
+        let (rule, mut page, mut train) = (Rule::new(config), 0, true);
+        loop {
+            match self.tend_slice(&rule, page, train)? {
+                Slice::Train => {
+                    train = false;
+                    self.settings.tiering.note(self.train_tables()?);
+                }
+                Slice::Next(next) => page = next,
+                Slice::Last => return Ok(()),
+            }
+        }
+    }
+
+    /// Works on the pages from `page` on, those of one slice. With `train` it stops before any page
+    /// becomes denser.
+    pub(super) fn tend_slice(
+        &self,
+        rule: &Rule,
+        page: u64,
+        train: bool,
+    ) -> Result<Slice, PostError> {
+        let Some(start) = self.next_present(page) else { return Ok(self.end_pass()) };
+        let end = (start + SLICE_PAGES).min(self.pages());
+        let _one = self.settings.run();
+        let Some(tender) = Tender::new(self, rule) else { return Ok(Slice::Last) };
+        let range = [start..=end - 1];
+        let is_wanted = |candidate: &Candidate| {
+            let step = tender.step(candidate);
+            !matches!(step, Step::Leave | Step::WriteBack)
+        };
+        let mut chosen = Candidates::choose(self, &range, is_wanted)?;
+        if train && !chosen.is_empty() {
+            return Ok(Slice::Train);
+        }
+        while let Some(page) = chosen.pop() {
+            let tended = tender.tend(page).inspect_err(|_| self.unmark_post(page));
+            // A page that is damaged is told by its next read. Without room it stays as it is.
+            if let Err(DiskError::NoMemory) = tended {
+                return Err(PostError::NoMemory);
+            }
+        }
+        drop(chosen);
+        self.write_back_old(&tender, range)?;
+        Ok(if end == self.pages() { self.end_pass_in_turn() } else { Slice::Next(end) })
+    }
+
+    fn end_pass(&self) -> Slice {
+        let _one = self.settings.run();
+        self.end_pass_in_turn()
+    }
+
+    fn end_pass_in_turn(&self) -> Slice {
+        self.retire_unused();
+        Slice::Last
+    }
+
+    /// The first page from `page` on that may hold something.
+    fn next_present(&self, mut page: u64) -> Option<u64> {
+        while page < self.pages() {
+            match self.slots.absent(page) {
+                0 => return Some(page),
+                absent => page += absent,
+            }
+        }
+        None
+    }
+
+    fn write_back_old(
+        &self,
+        tender: &Tender<'_>,
+        range: [std::ops::RangeInclusive<u64>; 1],
+    ) -> Result<(), PostError> {
+        let Some(backing) = &self.values.backing else { return Ok(()) };
+        let is_old = |candidate: &Candidate| tender.step(candidate) == Step::WriteBack;
+        let chosen = Candidates::choose(self, &range, is_old)?;
+        if !chosen.is_empty() {
+            // A disk that is full or fails is a trouble of its own, which is counted and told.
+            let _ = self.write_chosen(backing, chosen, u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// The latest generation of tables, with the shipped ones as the first. `None` if every
+    /// priority has an algorithm.
+    fn latest_generation(&self) -> Option<Generation> {
+        self.generations.latest().or_else(|| {
+            let priority = (1..PRIORITIES as u8).find(|&it| self.codec(it).is_none())?;
+            let codec = Codec::new(codec::Algorithm::Pagelz);
+            self.generations.add(Generation { priority, number: 0, codec });
+            self.generations.latest()
+        })
+    }
+}
+
+impl<'z> Tender<'z> {
+    fn new(zram: &'z Zram, rule: &'z Rule) -> Option<Tender<'z>> {
+        let latest = zram.latest_generation()?;
+        let densest = zram.config.configured_densest().filter(|_| rule.has_densest());
+        Some(Tender { zram, rule, latest, densest, now: clock::boot_seconds() })
+    }
+
+    /// What is to be done with a page that was chosen.
+    fn step(&self, page: &Candidate) -> Step {
+        let Some(ages) = &self.zram.ages else { return Step::Leave };
+        self.rule.step(&Look {
+            form: self.form(priority(page.bits)),
+            len: page.len,
+            unused_seconds: self.now.saturating_sub(ages.of(page.page)),
+            heat: ages.heat_of(page.page),
+            tried: page.is_idle(),
+            settled: page.bits & INCOMPRESSIBLE != 0,
+        })
+    }
+
+    fn form(&self, of: u8) -> Form {
+        match of {
+            0 => Form::First,
+            _ if of == self.latest.priority => Form::Latest,
+            _ if self.zram.config.has_priority(of) => Form::Densest,
+            _ => Form::Older,
+        }
+    }
+
+    /// Does what is to be done with a page that has the mark.
+    fn tend(&self, page: u64) -> Result<(), DiskError> {
+        self.zram.with_stream(|stream| {
+            let mut data = [0; PAGE_SIZE];
+            let Some((slot, len)) = self.zram.lock_chosen(page) else { return Ok(()) };
+            let step = self.step(&Candidate { page, len, bits: slot.client() });
+            self.zram.decode_object(page, &slot, stream, &mut data)?;
+            drop(slot);
+            let (latest, tiering) = (&self.latest, &self.zram.settings.tiering);
+            match step {
+                Step::Faster => {
+                    let put = self.put(stream, page, &data, (0, &self.zram.config.algorithm))?;
+                    bump(&tiering.faster, put.into());
+                }
+                Step::Renew => {
+                    let put = self.put(stream, page, &data, (latest.priority, &latest.codec))?;
+                    bump(&tiering.renewed, put.into());
+                }
+                Step::Denser => {
+                    let last = if self.densest.is_none() { INCOMPRESSIBLE } else { IDLE };
+                    let to = (latest.priority, &latest.codec);
+                    self.denser(stream, page, (&data, len), to, last)?;
+                }
+                Step::Densest => self.densest(stream, page, (&data, len))?,
+                Step::Leave | Step::WriteBack => self.zram.unmark_post(page),
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores a page with another algorithm, whether it is smaller or not. False if it stays.
+    fn put(
+        &self,
+        stream: &mut Stream,
+        page: u64,
+        data: &[u8],
+        (priority, codec): (u8, &Codec),
+    ) -> Result<bool, DiskError> {
+        let blob = codec.compress(stream, data).ok().filter(|it| it.len() <= self.zram.watermark);
+        let (blob, priority) = match blob {
+            Some(blob) => (blob, priority),
+            // Raw, as a write would leave it.
+            None => (data, 0),
+        };
+        // It may be larger than before, so the limit applies.
+        let object = self.zram.slots.pool.store(blob).map_err(disk_error)?;
+        Ok(self.replace(page, priority, object))
+    }
+
+    /// Puts an object in a page's place, if the page was not used meanwhile.
+    fn replace<'p>(&'p self, page: u64, priority: u8, object: Object<'p>) -> bool {
+        let Some((mut slot, _)) = self.zram.lock_chosen(page) else { return false };
+        let old = Stored::in_cell(&slot);
+        stored::put_blob(&mut slot, priority, object);
+        self.zram.replaced(&slot, old);
+        true
+    }
+
+    /// Recompresses a page if that gets it into a smaller class. Otherwise it gets a mark, so that
+    /// it is not tried again.
+    fn denser(
+        &self,
+        stream: &mut Stream,
+        page: u64,
+        (data, len): (&[u8], usize),
+        (priority, codec): (u8, &Codec),
+        otherwise: u8,
+    ) -> Result<(), DiskError> {
+        match codec.compress(stream, data) {
+            Ok(blob) if self.zram.is_smaller(blob.len(), len, 0) => {
+                // A longer object is freed in return, so the limit does not apply to this one.
+                let object = self.zram.slots.pool.store_past_limit(blob).map_err(disk_error)?;
+                let put = self.replace(page, priority, object);
+                bump(&self.zram.settings.tiering.denser, put.into());
+            }
+            _ => self.mark(page, otherwise),
+        }
+        Ok(())
+    }
+
+    /// The densest algorithm or pagelz, whichever is smaller: a page of the first algorithm that
+    /// was not tried with pagelz is, and the other form has to be smaller than that.
+    fn densest(
+        &self,
+        stream: &mut Stream,
+        page: u64,
+        (data, len): (&[u8], usize),
+    ) -> Result<(), DiskError> {
+        let latest = (self.latest.priority, &self.latest.codec);
+        let by_pagelz = latest.1.compress(stream, data).map_or(usize::MAX, <[u8]>::len);
+        match self.densest {
+            Some(densest) => {
+                let blob = densest.1.compress(stream, data).map_or(usize::MAX, <[u8]>::len);
+                let is_denser = self.zram.is_smaller(blob, by_pagelz.min(PAGE_SIZE), 0);
+                let to = if is_denser { densest } else { latest };
+                self.denser(stream, page, (data, len), to, INCOMPRESSIBLE)
+            }
+            None => self.denser(stream, page, (data, len), latest, INCOMPRESSIBLE),
+        }
+    }
+
+    fn mark(&self, page: u64, bits: u8) {
+        if let Some((mut slot, _)) = self.zram.lock_chosen(page) {
+            flags::clear(&mut slot, PP);
+            flags::set(&mut slot, bits);
+        }
+    }
+}
