@@ -11,8 +11,6 @@ pub mod clock;
 mod copy;
 #[expect(unsafe_code, reason = "a system call that the C library has")]
 pub mod cpu;
-#[expect(unsafe_code, reason = "descriptors by number")]
-mod descriptors;
 #[cfg(not(any(loom, shuttle, miri)))]
 #[expect(unsafe_code, reason = "writes the last words without a heap")]
 mod end;
@@ -32,14 +30,13 @@ mod page;
 )]
 mod prefetch;
 mod pressure;
-#[expect(unsafe_code, reason = "a buffer for a system call, the environment, work before exec")]
+#[expect(unsafe_code, reason = "descriptors by number, the environment, work before exec")]
 mod processes;
 pub mod smaps;
 #[expect(unsafe_code, reason = "sets of signals, filled by the C library")]
 pub mod thread;
 
 pub use copy::copy_past_caches;
-pub use descriptors::{inherit_only_streams, passed_descriptors};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use end::{Vital, die, die_at};
 #[cfg(not(miri))]
@@ -49,4 +46,6 @@ pub(crate) use limits::max_map_count;
 pub use page::PAGE_SIZE;
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use pressure::Pressure;
-pub use processes::{end_with_parent, forget_variables, peer_process};
+pub use processes::{
+    end_with_parent, forget_variables, inherit_only_streams, passed_descriptors, peer_process,
+};

@@ -2,21 +2,29 @@
 //!
 //! ```text
 //!   peer_process         who has connected a Unix socket (SO_PEERCRED)
-//!   forget_variables     what children are not told
+//!   passed_descriptors   what the parent has left open for this process
+//!   inherit_only_streams, forget_variables    what children do not get
 //!   end_with_parent      a child that ends with the thread that has started it
 //! ```
 //!
-//! Invariant: `None` stands for a peer that has no number here because it lives in a name space
-//! that we do not see. The kernel gives 0 for it, which `rustix` would take for a number that cannot
-//! be.
+//! Invariants
+//! - `None` stands for a peer that has no number here because it lives in a name space that we do
+//!   not see. The kernel gives 0 for it, which `rustix` would take for a number that cannot be.
+//! - Nothing that the parent passed is closed, and a copy is a new descriptor. So it does not
+//!   matter who else in this process has the original.
 //!
 //! Lock: none.
 
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{env, fs, io, mem};
+
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+
+/// The first descriptor after standard input, output and error.
+const FIRST: RawFd = 3;
 
 /// The number of the process that connected a Unix socket, or that listened on it. `None` if the
 /// system does not say, and for sockets of other kinds.
@@ -36,6 +44,40 @@ pub fn peer_process(socket: impl AsFd) -> Option<NonZeroU32> {
     };
     // A socket of another kind has no process: the number is 0.
     u32::try_from(peer.pid).ok().filter(|_| done == 0).and_then(NonZeroU32::new)
+}
+
+/// Copies of the `count` descriptors after standard error. Neither the originals nor the copies
+/// are open in programs that this process starts.
+///
+/// # Errors
+///
+/// `EBADF` if one of them is not open, and the system's error if there is no room for a copy.
+pub fn passed_descriptors(count: u16) -> io::Result<Vec<OwnedFd>> {
+    let beyond = FIRST + RawFd::from(count);
+    // All of them are looked at first, so that no copy is taken for one of them.
+    (FIRST..beyond).try_for_each(|number| fcntl_setfd(borrowed(number), FdFlags::CLOEXEC))?;
+    let copies = (FIRST..beyond).map(|number| fcntl_dupfd_cloexec(borrowed(number), beyond));
+    Ok(copies.collect::<Result<Vec<OwnedFd>, Errno>>()?)
+}
+
+/// A descriptor by its number, for one system call.
+fn borrowed<'a>(number: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the number goes to one system call each time, which answers EBADF if it is not open.
+    // Nothing is closed, and no memory depends on it.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}
+
+/// Marks every descriptor except the standard streams to be closed when a program is started. A
+/// server that goes on in the background would else keep open what its caller had open.
+pub fn inherit_only_streams() {
+    // Without this directory nothing is marked, and a program gets what it would have got.
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|&number| number >= FIRST) {
+        // The mark acts when a program is started, so whatever owns the descriptor here keeps it.
+        // One that was closed meanwhile needs no mark.
+        let _ = fcntl_setfd(borrowed(number), FdFlags::CLOEXEC);
+    }
 }
 
 /// Removes variables from the environment, so that programs that this process starts do not have
@@ -76,6 +118,7 @@ pub fn end_with_parent(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -86,6 +129,34 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(peer_process(&tcp), None, "TCP has addresses");
+    }
+
+    /// A test has threads, and its descriptors from 3 on are whatever the harness has open.
+    #[test]
+    #[cfg_attr(miri, ignore = "the system is asked")]
+    fn what_is_not_there_is_an_error() {
+        let refused = passed_descriptors(u16::MAX).expect_err("so many are not open");
+        assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
+        assert!(passed_descriptors(0).expect("none").is_empty());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a program is started")]
+    fn a_program_gets_the_streams_and_nothing_else() {
+        let file = File::open("/proc/self/status").unwrap();
+        // A copy that a program would get.
+        // SAFETY: no pointer is passed, and the copy is this test's own.
+        let copy = unsafe { libc::dup(file.as_raw_fd()) };
+        let listed = || {
+            let listed = Command::new("ls").arg("/proc/self/fd").output().unwrap();
+            let text = String::from_utf8(listed.stdout).unwrap();
+            text.lines().any(|number| number == copy.to_string())
+        };
+        assert!(listed(), "without the call");
+        inherit_only_streams();
+        assert!(!listed(), "with it");
+        // SAFETY: as above.
+        unsafe { libc::close(copy) };
     }
 
     #[test]

@@ -24,17 +24,15 @@ mod notice;
 mod page_types;
 mod pidfile;
 mod relief;
-mod tree;
 mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
 use serve::{PassedSockets, Server, ServerConfig, notify, shell};
-use zram::{AttributeError, Device, Devices, Opened};
+use zram::{Device, Devices, Opened};
 
 use crate::line::Failure;
 use crate::line::args;
@@ -47,10 +45,6 @@ pub(super) use ending::{Hints, Upper};
 use log::Log;
 use relief::Relief;
 use watch::Watch;
-
-/// A limit above this share of the available memory gets a warning. The kernel kills a process that
-/// touches memory past a control group's limit.
-const LIMIT_WARN_PERCENT: u64 = 80;
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
 pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
@@ -109,7 +103,7 @@ fn serve_until(
 ) -> Result<Ended, Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
     let count = args.export.len() as u64 + 1;
-    let limit = memory_limit(args.memory_limit, count)?;
+    let limit = devices::memory_limit(args.memory_limit, count)?;
     let default = default_export(args)?;
     let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
     let doors = Doors::choose(args, passed, private, log)?;
@@ -118,12 +112,12 @@ fn serve_until(
     for export in &args.export {
         export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
     }
-    warn_of_limit(device.mem_limit().saturating_mul(count), log);
+    devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
     let start = || Nbd::start(&devices, &device, doors.config(args, default, watch.observer()));
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
-    let mount = |directory| tree::mount(directory, &devices, log);
+    let mount = |directory| doors::mount(directory, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
     let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
@@ -196,7 +190,7 @@ impl Nbd {
     ) -> Result<Nbd, Failure> {
         let default = devices.find(&config.name).unwrap_or_else(|| Arc::clone(first));
         let open = |device: &Arc<Device>| {
-            let opened = device.open().map_err(refusal)?.held_by("the NBD server");
+            let opened = device.open().map_err(devices::refusal)?.held_by("the NBD server");
             let sizeless = || Failure::about(device.name(), "it has no size");
             opened.disk().map(|_| opened).ok_or_else(sizeless)
         };
@@ -204,66 +198,6 @@ impl Nbd {
         let server = Server::start_devices(Arc::clone(devices), config)?;
         Ok(Nbd { server: Arc::new(server), _opened: opened })
     }
-}
-
-/// The memory limit of each device that was asked for, or else its share of the default.
-fn memory_limit(asked: Option<u64>, devices: u64) -> Result<u64, Failure> {
-    let system = limits::memory_available();
-    let Some(limit) = asked else {
-        let least = PAGE_SIZE as u64;
-        let share = system.default_limit.map(|bytes| bytes / devices);
-        return share.filter(|&bytes| bytes >= least).ok_or_else(|| {
-            let why = "no memory is available, or the system does not say how much";
-            Failure::Failed(format!("{why}; give --memory-limit"))
-        });
-    };
-    if limit < PAGE_SIZE as u64 {
-        return Err(Failure::Usage("--memory-limit: a page takes 4K, so that is the least".into()));
-    }
-    Ok(limit)
-}
-
-/// Warns if the limit is close to the available memory, however it was set. 0 means no limit.
-fn warn_of_limit(limit: u64, log: &Log) {
-    let bytes = if limit == 0 { u64::MAX } else { limit };
-    let available = limits::memory_available().to_be_had();
-    if let Some(available) = available.filter(|&available| is_close(bytes, available)) {
-        let limit = match limit {
-            0 => "no memory limit".to_owned(),
-            _ => format!("the memory limit of {}", human(limit)),
-        };
-        log.complain(format!(
-            "warning: {limit} is more than {LIMIT_WARN_PERCENT} % of the {} available",
-            human(available)
-        ));
-    }
-}
-
-const fn is_close(limit: u64, available: u64) -> bool {
-    limit > available / 100 * LIMIT_WARN_PERCENT
-}
-
-/// Warns if the cells would take too much. They do not count in the limit, and there are 8 bytes
-/// for each page of a fully written disk.
-fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
-    let table = disksize / PAGE_SIZE as u64 * 8;
-    let available = limits::memory_available().to_be_had();
-    let is_the_table =
-        |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
-    if let Some(available) = available.filter(is_the_table) {
-        log.complain(format!(
-            "warning: once all of {} is written the slot table takes {}; with the memory \
-             limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
-            human(disksize),
-            human(table),
-            human(limit),
-            human(available)
-        ));
-    }
-}
-
-fn refusal(error: AttributeError) -> Failure {
-    Failure::Failed(error.to_string())
 }
 
 /// Tells people and the service manager where it serves.
@@ -371,17 +305,5 @@ mod tests {
         assert_eq!(rounded(Some(4096), 4096), "");
         assert_eq!(rounded(None, 4096), "", "an attribute says what it was set to");
         assert_eq!(rounded(Some(1), 4096), " (--size: 1 byte, rounded up to whole pages)");
-    }
-
-    #[test]
-    fn a_limit_near_what_there_is_is_close() {
-        assert!(!is_close(80, 100), "exactly the share");
-        assert!(is_close(81, 100));
-        assert!(is_close(1, 0), "nothing to be had");
-    }
-
-    #[test]
-    fn a_limit_asked_for_is_taken() {
-        assert_eq!(memory_limit(Some(1 << 20), 1).unwrap(), 1 << 20);
     }
 }

@@ -1,4 +1,4 @@
-//! The devices that were asked for: their settings, their tiers, their backing device.
+//! The devices that were asked for: their limits, settings, tiers and backing device.
 //!
 //! Invariant: what was typed is checked before a device has a size. Locks: those of the devices.
 
@@ -13,15 +13,19 @@ use std::time::Duration;
 
 use codec::{Algorithm, Codec};
 use disk::NbdDisk;
+use host::{PAGE_SIZE, limits};
 use zram::study::Study;
-use zram::{Attribute, Density, Device, DeviceDefaults, Devices, TiersConfig};
+use zram::{Attribute, AttributeError, Density, Device, DeviceDefaults, Devices, TiersConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 use super::log::Log;
-use super::{refusal, warn_of_table};
 use crate::line::Failure;
+use crate::line::size::human;
 use crate::line::{args, choices};
 
+/// A limit above this share of the available memory gets a warning. The kernel kills a process that
+/// touches memory past a control group's limit.
+const LIMIT_WARN_PERCENT: u64 = 80;
 /// So many bytes of a backing file are looked at. The first superblock of a file system is within
 /// them (btrfs at 64 KiB, ZFS within 256 KiB).
 const HEAD_BYTES: u64 = 256 << 10; // 256 KiB
@@ -30,6 +34,66 @@ const HEAD_BYTES: u64 = 256 << 10; // 256 KiB
 const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 /// Addresses for all disks of a tree together, unless the first is larger.
 const TREE_ROOM: u64 = 8 << 40; // 8 TiB
+
+/// The memory limit of each device that was asked for, or else its share of the default.
+pub(super) fn memory_limit(asked: Option<u64>, devices: u64) -> Result<u64, Failure> {
+    let system = limits::memory_available();
+    let Some(limit) = asked else {
+        let least = PAGE_SIZE as u64;
+        let share = system.default_limit.map(|bytes| bytes / devices);
+        return share.filter(|&bytes| bytes >= least).ok_or_else(|| {
+            let why = "no memory is available, or the system does not say how much";
+            Failure::Failed(format!("{why}; give --memory-limit"))
+        });
+    };
+    if limit < PAGE_SIZE as u64 {
+        return Err(Failure::Usage("--memory-limit: a page takes 4K, so that is the least".into()));
+    }
+    Ok(limit)
+}
+
+/// Warns if the limit is close to the available memory, however it was set. 0 means no limit.
+pub(super) fn warn_of_limit(limit: u64, log: &Log) {
+    let bytes = if limit == 0 { u64::MAX } else { limit };
+    let available = limits::memory_available().to_be_had();
+    if let Some(available) = available.filter(|&available| is_close(bytes, available)) {
+        let limit = match limit {
+            0 => "no memory limit".to_owned(),
+            _ => format!("the memory limit of {}", human(limit)),
+        };
+        log.complain(format!(
+            "warning: {limit} is more than {LIMIT_WARN_PERCENT} % of the {} available",
+            human(available)
+        ));
+    }
+}
+
+const fn is_close(limit: u64, available: u64) -> bool {
+    limit > available / 100 * LIMIT_WARN_PERCENT
+}
+
+/// Warns if the cells would take too much. They do not count in the limit, and there are 8 bytes
+/// for each page of a fully written disk.
+fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
+    let table = disksize / PAGE_SIZE as u64 * 8;
+    let available = limits::memory_available().to_be_had();
+    let is_the_table =
+        |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
+    if let Some(available) = available.filter(is_the_table) {
+        log.complain(format!(
+            "warning: once all of {} is written the slot table takes {}; with the memory \
+             limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
+            human(disksize),
+            human(table),
+            human(limit),
+            human(available)
+        ));
+    }
+}
+
+pub(super) fn refusal(error: AttributeError) -> Failure {
+    Failure::Failed(error.to_string())
+}
 
 /// The algorithm with its dictionary, if there is one.
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
@@ -173,5 +237,22 @@ fn warn_of_content(path: &Path, log: &Log) {
             "warning: --backing {} is not empty; what it holds is overwritten",
             path.display()
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_near_what_there_is_is_close() {
+        assert!(!is_close(80, 100), "exactly the share");
+        assert!(is_close(81, 100));
+        assert!(is_close(1, 0), "nothing to be had");
+    }
+
+    #[test]
+    fn a_limit_asked_for_is_taken() {
+        assert_eq!(memory_limit(Some(1 << 20), 1).unwrap(), 1 << 20);
     }
 }

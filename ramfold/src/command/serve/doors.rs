@@ -1,4 +1,4 @@
-//! Where a server listens: for NBD clients, and for `stat`, `set` and `check`.
+//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, and as a mounted tree.
 //!
 //! | given | NBD | control |
 //! |---|---|---|
@@ -24,11 +24,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serve::control::{Control, Handler};
+use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
 use serve::{Observer, PassedSockets, ServeError, ServerConfig, runtime, shell};
+use zram::Devices;
 
 use super::log::Log;
+use super::page_types;
 use crate::line::Failure;
 use crate::line::args;
+
+/// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
+/// underneath.
+const THREADS_BESIDES: usize = 2;
+/// The most threads. More would only wait for each other.
+const THREADS_MAX: usize = 16;
 
 /// Where to listen.
 pub(super) struct Doors {
@@ -170,6 +179,32 @@ impl Doors {
             ));
         }
     }
+}
+
+/// Mounts the tree, which has at least two threads.
+pub(super) fn mount(
+    directory: &Path,
+    devices: &Arc<Devices>,
+    log: &Log,
+) -> Result<Arc<Fuse>, Failure> {
+    let of = |text: fn(&zsmalloc::Memory) -> String| {
+        let devices = Arc::clone(devices);
+        Arc::new(move || text(devices.memory())) as Arc<dyn Fn() -> String + Send + Sync>
+    };
+    let texts = vec![
+        TextFile { name: "pagetypeinfo", mode: 0o400, text: of(page_types::text) },
+        TextFile { name: "buddyinfo", mode: 0o444, text: of(page_types::buddy_text) },
+    ];
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let log = log.clone();
+    let complain: Arc<Complain> = Arc::new(move |what: &str| log.complain(what));
+    let config = FuseConfig {
+        directory: directory.to_owned(),
+        threads: (cpus + THREADS_BESIDES).min(THREADS_MAX),
+        texts,
+        complain,
+    };
+    Ok(Arc::new(Fuse::mount(Arc::clone(devices), config)?))
 }
 
 /// The runtime directory, or `None` if it is not available and the server has another place.
