@@ -131,9 +131,12 @@ fn reply(stream: &mut impl Read) -> io::Result<(u32, Vec<u8>)> {
 }
 
 fn size_and_flags(data: &[u8]) -> io::Result<(u64, u16)> {
-    let parts = data.split_first_chunk().and_then(|(size, flags)| Some((size, flags.as_array()?)));
+    let parts = data.split_first_chunk().and_then(|(size, rest)| match *rest {
+        [high, low] => Some((size, [high, low])),
+        _ => None,
+    });
     let (size, flags) = parts.ok_or_else(|| strange("its answer is not understood"))?;
-    Ok((u64::from_be_bytes(*size), u16::from_be_bytes(*flags)))
+    Ok((u64::from_be_bytes(*size), u16::from_be_bytes(flags)))
 }
 
 fn block_sizes(data: &[u8]) -> io::Result<(u32, u32, u32)> {

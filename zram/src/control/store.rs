@@ -198,7 +198,7 @@ fn check_other(device: &Device, path: &Path) -> Result<(), AttributeError> {
 fn open_backing(path: &Path) -> Result<(Arc<dyn Disk>, Option<NbdDisk>), AttributeError> {
     let address = path.to_str().filter(|text| NbdDisk::is_address(text));
     let Some(address) = address else { return Ok((Arc::new(open_file(path)?), None)) };
-    let failed = |error: std::io::Error| AttributeError::from_io(&address, &error);
+    let failed = |error: std::io::Error| AttributeError::from_io(address, &error);
     let disk = NbdDisk::open(address).map_err(failed)?;
     let refused = |why: &str| AttributeError::invalid(format!("{address} {why}"));
     if disk.read_only() {
