@@ -11,12 +11,21 @@
 //! - R1 a request that returns `Ok` was done by the server, on an export of the size it had first.
 //! - R2 a request ends within its time. It is sent again each time the connection is lost, which
 //!   changes nothing: it writes the same bytes to the same place.
-//! - R3 a page that the server does not give is an error. It is counted, and no byte is made up.
+//! - R3 the next connection is made when the server has closed the last one. So no write that was
+//!   given up comes after one that was made later.
+//! - R4 a page that the server does not give is an error. It is counted, and no byte is made up.
+//! - R5 after a request whose time was up, one request a second is tried, and the others fail at
+//!   once, until one succeeds. So a caller with many requests does not wait for each of them.
+//!
+//! R3 holds as long as the system knows what becomes of the connection. If the machine or the
+//! network between is gone for longer than a request's time, a write that was given up may still be
+//! done there.
 //!
 //! A server that was started anew may have lost what it held, and nothing in the protocol says so.
 //! The caller notices by checksums, as zram and zswap do ([`Seal`](crate::Seal)).
 //!
-//! Lock: `link`, held for moments. No connection is made or waited for under it.
+//! Locks: `link` and `doubt`, leaves, each held for moments. No connection is made or waited for
+//! under them.
 
 mod address;
 mod connection;
@@ -42,6 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before the connection is tried again, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often a server that did not answer is tried, and for how long.
+const PROBE: Duration = Duration::from_secs(1);
 /// Bytes of zeros that one request asks for at most, a multiple of any block.
 const ZEROES_MAX: u64 = 1 << 30; // 1 GiB
 
@@ -81,6 +92,8 @@ struct Shared {
     link: RankedMutex<Link>,
     /// A connection was made, or could not be.
     tried: Event,
+    /// The server did not answer. It is tried again at this time.
+    doubt: RankedMutex<Option<Instant>>,
     reconnects: AtomicU64,
     repeated: AtomicU64,
     late: AtomicU64,
@@ -93,6 +106,8 @@ enum Link {
     /// One thread is making one.
     Making,
     Down {
+        /// The last connection, if the server has not closed it yet.
+        last: Option<Arc<Connection>>,
         /// It is not tried before this.
         next: Instant,
         pause: Duration,
@@ -136,7 +151,7 @@ impl NbdDisk {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let address = Address::parse(address).map_err(invalid)?;
         let patience = address.patience.unwrap_or(PATIENCE);
-        let connection = Connection::open(&address, patience)?;
+        let connection = Connection::open(&address, Instant::now() + patience, patience)?;
         let export = connection.export;
         let shared = Shared {
             address,
@@ -144,6 +159,7 @@ impl NbdDisk {
             export,
             link: RankedMutex::new(Rank::Leaf, Link::Up(connection)),
             tried: Event::new(),
+            doubt: RankedMutex::new(Rank::Leaf, None),
             reconnects: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -280,24 +296,29 @@ fn request(command: Command, offset: u64, len: u64) -> Request<'static> {
 impl Shared {
     /// Has a request done, on as many connections as it takes.
     fn perform(&self, request: Request<'_>) -> Result<Vec<u8>, DiskError> {
-        let until = Instant::now() + self.patience;
+        let patience = self.patience_now()?;
+        let until = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
-            match self.connection(until)?.call(request, until) {
-                Ok(data) => return Ok(data),
+            match self.connection(until, patience)?.call(request, until) {
+                Ok(data) => {
+                    self.trust();
+                    return Ok(data);
+                }
                 Err(Failed::Refused(number)) => {
+                    self.trust();
                     // relaxed: a figure.
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     return Err(refusal(number));
                 }
-                Err(Failed::Late) => return Err(self.too_late("it did not answer")),
+                Err(Failed::Late) => return Err(self.too_late(patience, "it did not answer")),
                 Err(Failed::Lost(error)) => {
-                    // relaxed: a figure.
-                    self.repeated.fetch_add(1, Ordering::Relaxed);
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(self.too_late(&error.to_string()));
+                        return Err(self.too_late(patience, &error.to_string()));
                     }
+                    // relaxed: a figure.
+                    self.repeated.fetch_add(1, Ordering::Relaxed);
                     // A server that closes the connection at this request gets some rest.
                     std::thread::sleep(pause.min(left));
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -306,25 +327,57 @@ impl Shared {
         }
     }
 
-    fn too_late(&self, why: &str) -> DiskError {
+    /// How long a request may take now; an error if it is not tried.
+    fn patience_now(&self) -> Result<Duration, DiskError> {
+        let now = Instant::now();
+        let denied = {
+            let mut doubt = self.doubt.lock();
+            let Some(next) = *doubt else { return Ok(self.patience) };
+            if now >= next {
+                *doubt = Some(now + PROBE);
+            }
+            now < next
+        };
+        if !denied {
+            return Ok(PROBE.min(self.patience / 2));
+        }
         // relaxed: a figure.
         self.late.fetch_add(1, Ordering::Relaxed);
-        let why = format!("the NBD server was tried for {} s: {why}", self.patience.as_secs());
+        let why = "the NBD server did not answer before, and is tried once a second";
+        Err(DiskError::Backing(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
+    fn trust(&self) {
+        *self.doubt.lock() = None;
+    }
+
+    fn too_late(&self, patience: Duration, why: &str) -> DiskError {
+        // The next request is tried at once, unless this one was such a trial already.
+        let pause = if patience < self.patience { PROBE } else { Duration::ZERO };
+        *self.doubt.lock() = Some(Instant::now() + pause);
+        // relaxed: a figure.
+        self.late.fetch_add(1, Ordering::Relaxed);
+        let why = format!("the NBD server was tried for {} s: {why}", patience.as_secs());
         DiskError::Backing(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     /// A connection, which is made if there is none.
-    fn connection(&self, until: Instant) -> Result<Arc<Connection>, DiskError> {
+    fn connection(&self, until: Instant, patience: Duration) -> Result<Arc<Connection>, DiskError> {
         loop {
             let (seen, now) = (self.tried.seen(), Instant::now());
             let (wait, why) = match &*self.link.lock() {
-                Link::Up(connection) if !connection.is_lost() => return Ok(Arc::clone(connection)),
-                Link::Up(_) => (Duration::ZERO, "it was lost".to_owned()),
-                Link::Making => (until.saturating_duration_since(now), "it hangs".to_owned()),
+                Link::Up(connection) if !connection.is_lost() && now < until => {
+                    return Ok(Arc::clone(connection));
+                }
+                Link::Up(_) => (Duration::ZERO, "its connection was lost".to_owned()),
+                Link::Making => {
+                    let why = "it does not take a connection, or has not closed the last one";
+                    (until.saturating_duration_since(now), why.to_owned())
+                }
                 Link::Down { next, why, .. } => (next.saturating_duration_since(now), why.clone()),
             };
             if now >= until {
-                return Err(self.too_late(&why));
+                return Err(self.too_late(patience, &why));
             }
             if wait.is_zero() {
                 self.make(until);
@@ -336,24 +389,26 @@ impl Shared {
 
     /// Makes a connection, unless another thread does.
     fn make(&self, until: Instant) {
-        let pause = {
+        let (last, pause) = {
             let mut link = self.link.lock();
-            let pause = match &*link {
-                Link::Up(connection) if connection.is_lost() => PAUSE_MIN,
-                Link::Down { pause, .. } => *pause,
+            let found = match &*link {
+                Link::Up(connection) if connection.is_lost() => {
+                    (Some(Arc::clone(connection)), PAUSE_MIN)
+                }
+                Link::Down { last, pause, .. } => (last.clone(), *pause),
                 _ => return,
             };
             *link = Link::Making;
-            pause
+            found
         };
-        let made = self.try_to_make(until.saturating_duration_since(Instant::now()));
-        let link = match made {
+        let link = match self.try_to_make(last.as_deref(), until) {
             Ok(connection) => {
                 // relaxed: a figure.
                 self.reconnects.fetch_add(1, Ordering::Relaxed);
                 Link::Up(connection)
             }
             Err(error) => Link::Down {
+                last: last.filter(|last| !last.is_over(Instant::now())),
                 next: Instant::now() + pause,
                 pause: (pause * 2).min(PAUSE_MAX),
                 why: error.to_string(),
@@ -363,12 +418,20 @@ impl Shared {
         self.tried.raise();
     }
 
-    fn try_to_make(&self, patience: Duration) -> io::Result<Arc<Connection>> {
-        let connection = Connection::open(&self.address, patience.max(PAUSE_MIN))?;
+    fn try_to_make(
+        &self,
+        last: Option<&Connection>,
+        until: Instant,
+    ) -> io::Result<Arc<Connection>> {
+        if last.is_some_and(|last| !last.is_over(until)) {
+            let why = "it has not closed the last connection, and may be at work on it";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let connection = Connection::open(&self.address, until, self.patience)?;
         if connection.export == self.export {
             return Ok(connection);
         }
-        connection.close();
+        connection.close(until);
         let why = "the NBD server has another disk of that name now: its size or what it can do \
                    has changed";
         Err(io::Error::new(io::ErrorKind::InvalidData, why))
@@ -379,7 +442,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let link = std::mem::replace(&mut *self.link.lock(), Link::Making);
         if let Link::Up(connection) = link {
-            connection.close();
+            connection.close(Instant::now() + PROBE);
         }
     }
 }

@@ -14,6 +14,7 @@ const SIZE: u64 = 1 << 20;
 
 const GO: u32 = 7;
 const READ: u16 = 0;
+const DISCONNECT: u16 = 2;
 
 /// What the server is asked.
 #[derive(Clone, Copy)]
@@ -198,6 +199,37 @@ fn replies_may_come_in_any_order() {
 }
 
 #[test]
+fn a_disk_that_is_dropped_says_good_bye() {
+    let place = Place::new();
+    let (sender, commands) = channel();
+    serve(place.listen(), same, move |_, _, asked| {
+        sender.send(asked.command).expect("the test listens");
+        if asked.command == DISCONNECT { Answer::Close } else { Answer::Right }
+    });
+    let disk = place.open().expect("it is served");
+    reads_right(&disk, 0);
+    drop(disk);
+    assert_eq!((commands.recv(), commands.recv()), (Ok(READ), Ok(DISCONNECT)));
+}
+
+/// A server that sends a byte now and then.
+#[test]
+fn a_server_that_drips_is_refused_in_time() {
+    let place = Place::new();
+    let listener = place.listen();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        for byte in b"NBDMAGICIHAVEOPT".iter().cycle() {
+            std::thread::sleep(PATIENCE / 5);
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+        }
+    });
+    assert_eq!(place.open().expect_err("it never ends").kind(), std::io::ErrorKind::TimedOut);
+}
+
+#[test]
 fn a_long_request_goes_in_pieces_that_the_server_takes() {
     let place = Place::new();
     let (sender, lengths) = channel();
@@ -284,6 +316,50 @@ fn a_request_without_an_answer_ends_and_the_next_one_is_answered() {
     assert!(matches!(error, DiskError::Backing(_)), "{error}");
     reads_right(&disk, 3);
     assert_eq!((disk.report().late, disk.report().reconnects), (1, 1));
+}
+
+/// A write that was given up may still be done. What is written next must come after it.
+#[test]
+fn the_next_connection_waits_until_the_server_has_closed_the_last_one() {
+    let place = Place::new();
+    let listener = place.listen();
+    let (events, told) = channel();
+    let (release, released) = channel::<()>();
+    std::thread::spawn(move || {
+        let mut released = Some(released);
+        for (number, stream) in listener.incoming().enumerate() {
+            let (events, hold) = (events.clone(), released.take());
+            std::thread::spawn(move || {
+                events.send(format!("begins {number}")).expect("the test listens");
+                let mut stream = stream.expect("a client");
+                let _ = converse(stream.try_clone().expect("a copy"), SIZE, |_, asked| {
+                    if let Some(hold) = &hold {
+                        let _ = hold.recv();
+                        events.send(format!("writes {}", asked.offset)).expect("the test listens");
+                    }
+                    Answer::Right
+                });
+                let _ = stream.flush();
+            });
+        }
+    });
+    let disk = place.open().expect("it is served");
+    disk.write(4096, &[1; 4096]).unwrap_err();
+    // As often as it is tried, no other connection is made.
+    let start = Instant::now();
+    while start.elapsed() < 2 * PATIENCE {
+        disk.write(4096, &[2; 4096]).unwrap_err();
+        std::thread::sleep(PATIENCE / 10);
+    }
+    release.send(()).expect("the server waits");
+    drop(release);
+    let written = || disk.write(4096, &[3; 4096]).is_ok();
+    while !written() {
+        assert!(start.elapsed() < 60 * PATIENCE, "the server can be reached again");
+        std::thread::sleep(PATIENCE / 10);
+    }
+    let told: Vec<String> = told.try_iter().collect();
+    assert_eq!(told, ["begins 0", "writes 4096", "begins 1"]);
 }
 
 #[test]

@@ -58,6 +58,10 @@ fn unix(rest: &str) -> Result<Address, &'static str> {
     let socket = value(query, "socket=").filter(|path| !path.is_empty());
     let socket = socket.ok_or("the address has no ?socket=PATH")?;
     let path = PathBuf::from(OsString::from_vec(unescape(socket)?));
+    if !path.is_absolute() {
+        return Err("the path of a socket begins with /");
+    }
+    known(query, &["socket=", "timeout="])?;
     Ok(Address { place: Place::Unix(path), name: export(name)?, patience: patience(query)? })
 }
 
@@ -67,7 +71,7 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
     let (host, port) = match host.rsplit_once(':') {
         // The colons of an address in brackets are its own.
         Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| "the port is no number from 0 to 65535")?)
+            (host, digits(port).ok_or("the port is no number from 0 to 65535")?)
         }
         _ => (host, PORT),
     };
@@ -75,6 +79,7 @@ fn tcp(rest: &str) -> Result<Address, &'static str> {
     if host.is_empty() {
         return Err("the address has no host");
     }
+    known(query, &["timeout="])?;
     let place = Place::Tcp { host: host.to_owned(), port };
     Ok(Address { place, name: export(name)?, patience: patience(query)? })
 }
@@ -84,9 +89,23 @@ fn value<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(name))
 }
 
+/// A typing error should not change what is meant.
+fn known(query: &str, names: &[&str]) -> Result<(), &'static str> {
+    let is_known = |pair: &str| pair.is_empty() || names.iter().any(|name| pair.starts_with(name));
+    let known = query.split('&').all(is_known);
+    known
+        .then_some(())
+        .ok_or("after ? there are only socket=PATH, with nbd+unix, and timeout=SECONDS")
+}
+
+/// A number without a sign.
+fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
 fn patience(query: &str) -> Result<Option<Duration>, &'static str> {
     let Some(text) = value(query, "timeout=") else { return Ok(None) };
-    let seconds = text.parse().ok().filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+    let seconds = digits(text).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
     seconds.map(|seconds| Some(Duration::from_secs(seconds))).ok_or("the timeout is 1 to 3600 s")
 }
 
@@ -146,6 +165,12 @@ mod tests {
             ("nbd://h:x/", "the port"),
             ("nbd://h:70000/", "the port"),
             ("nbd://h/x?timeout=0", "timeout"),
+            ("nbd://h/x?timeout=+5", "timeout"),
+            ("nbd://h/x?tiemout=5", "only"),
+            ("nbd://h/x?socket=/s", "only"),
+            ("nbd+unix:///x?socket=/s&tls=1", "only"),
+            ("nbd+unix:///x?socket=s", "begins with /"),
+            ("nbd://h:+7/x", "the port"),
             ("nbd://h/x?timeout=", "timeout"),
             ("nbd+unix:///x?socket=/s&timeout=3601", "timeout"),
             ("nbd://h/%zz", "hexadecimal"),

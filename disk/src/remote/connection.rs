@@ -7,15 +7,17 @@
 //!
 //! Invariants
 //! - I1 a request ends with its reply, when the connection is lost, or when its time is up.
-//! - I2 when the time of one is up the connection is ended, so that no reply comes for a request
-//!   that nobody waits for.
+//! - I2 when the time of one is up the connection is lost: nothing more is sent on it.
+//! - I3 a connection that is lost *is over* when the server has closed it too. The server has then
+//!   done what it was asked, and will do no more. Until then it may still do a write that nobody
+//!   waits for, so what is written next must wait.
 //!
 //! Locks: `sending` is held while a request is sent, and `waiting` for moments. A thread never has
 //! both. Replies are read by a thread of its own, so a server that waits until its replies are read
 //! goes on reading requests.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,10 +27,12 @@ use host::{Event, Rank};
 
 use super::address::Address;
 use super::handshake::{self, Export};
-use super::stream::{Stream, take};
+use super::stream::{Stream, Until, take};
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
+/// The server's answer if it is about to end. Then it may be back soon.
+const ESHUTDOWN: u32 = 108;
 /// Bytes of data that are sent together with their header.
 const TOGETHER_MAX: usize = 64 << 10; // 64 KiB
 /// Bytes of replies that are read at once.
@@ -77,6 +81,8 @@ pub(super) struct Connection {
     ended: Event,
     /// Nothing is answered any more.
     is_lost: AtomicBool,
+    /// The server has closed it.
+    is_over: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -102,12 +108,15 @@ impl State {
 }
 
 impl Connection {
-    /// Connects within `patience`.
-    pub(super) fn open(address: &Address, patience: Duration) -> io::Result<Arc<Connection>> {
-        let stream = Stream::connect(&address.place, patience)?;
-        stream.limit(Some(patience), patience)?;
-        let export = handshake::agree(&mut &stream, &address.name)?;
-        stream.limit(None, patience)?;
+    /// Connects. The system gives up a machine that is silent for `patience`.
+    pub(super) fn open(
+        address: &Address,
+        until: Instant,
+        patience: Duration,
+    ) -> io::Result<Arc<Connection>> {
+        let stream = Stream::connect(&address.place, until)?;
+        let export = handshake::agree(&mut Until { stream: &stream, until }, &address.name)?;
+        stream.give_up_after(patience);
         let connection = Arc::new(Connection {
             stream,
             export,
@@ -115,12 +124,10 @@ impl Connection {
             waiting: RankedMutex::new(Rank::Leaf, Waiting::default()),
             ended: Event::new(),
             is_lost: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         });
         let reader = Arc::clone(&connection);
-        host::thread::spawn("nbd-replies", move || {
-            let error = reader.read_replies();
-            reader.lose(error.kind());
-        })?;
+        host::thread::spawn("nbd-replies", move || reader.read_to_the_end())?;
         Ok(connection)
     }
 
@@ -129,21 +136,38 @@ impl Connection {
         self.is_lost.load(Ordering::Relaxed)
     }
 
+    /// Waits until the server has closed a connection that is lost. False if the time is up before.
+    pub(super) fn is_over(&self, until: Instant) -> bool {
+        loop {
+            let seen = self.ended.seen();
+            // Acquire pairs with the Release in `read_to_the_end`, so that what the server has done
+            // came before.
+            if self.is_over.load(Ordering::Acquire) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            self.ended.wait(seen, left);
+        }
+    }
+
     /// Sends a request and waits for its reply. Returns the bytes of a read.
     pub(super) fn call(&self, request: Request<'_>, until: Instant) -> Result<Vec<u8>, Failed> {
         let reads = if request.command == Command::Read { request.len as usize } else { 0 };
         let cookie = self.announce(reads)?;
-        if let Err(error) = self.send(cookie, request) {
+        if let Err(error) = self.send(cookie, request, until) {
             self.lose(error.kind());
         }
         self.wait_for(cookie, until)
     }
 
     /// Says good-bye and ends the connection.
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, until: Instant) {
         let (command, flags, offset, len, data) = (Command::Disconnect, 0, 0, 0, &[][..]);
         // The server notices that the connection ends in any case.
-        let _ = self.send(0, Request { command, flags, offset, len, data });
+        let _ = self.send(0, Request { command, flags, offset, len, data }, until);
         self.lose(io::ErrorKind::NotConnected);
     }
 
@@ -158,7 +182,7 @@ impl Connection {
         Ok(cookie)
     }
 
-    fn send(&self, cookie: u64, request: Request<'_>) -> io::Result<()> {
+    fn send(&self, cookie: u64, request: Request<'_>, until: Instant) -> io::Result<()> {
         let mut header = [0; 28];
         header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         header[4..6].copy_from_slice(&request.flags.to_be_bytes());
@@ -173,9 +197,8 @@ impl Connection {
             rest = &[];
         }
         let _sending = self.sending.lock();
-        let mut stream = &self.stream;
-        stream.write_all(&first)?;
-        stream.write_all(rest)
+        self.stream.send(&first, until)?;
+        self.stream.send(rest, until)
     }
 
     fn wait_for(&self, cookie: u64, until: Instant) -> Result<Vec<u8>, Failed> {
@@ -198,6 +221,9 @@ impl Connection {
     fn outcome(&self, cookie: u64) -> Option<Result<Vec<u8>, Failed>> {
         let mut waiting = self.waiting.lock();
         match (waiting.requests.remove(&cookie), waiting.lost) {
+            (Some(State::Answered(Err(ESHUTDOWN))), _) => {
+                Some(Err(Failed::Lost(io::ErrorKind::ConnectionAborted.into())))
+            }
             (Some(State::Answered(answer)), _) => Some(answer.map_err(Failed::Refused)),
             (_, Some(kind)) => Some(Err(Failed::Lost(kind.into()))),
             (Some(sent), None) => {
@@ -208,14 +234,23 @@ impl Connection {
         }
     }
 
-    /// Reads replies until that fails.
-    fn read_replies(&self) -> io::Error {
-        let mut from = BufReader::with_capacity(BUFFER, &self.stream);
-        loop {
-            if let Err(error) = self.read_reply(&mut from) {
-                return error;
-            }
+    /// Reads replies, and after the last one whatever comes, until the server closes.
+    fn read_to_the_end(&self) {
+        if let Ok(stream) = self.stream.read_on() {
+            let mut from = BufReader::with_capacity(BUFFER, stream);
+            let error = loop {
+                if let Err(error) = self.read_reply(&mut from) {
+                    break error;
+                }
+            };
+            self.lose(error.kind());
+            // An error here is an end as well.
+            let _ = io::copy(&mut from, &mut io::sink());
         }
+        self.lose(io::ErrorKind::ConnectionAborted);
+        // Release pairs with the Acquire in `is_over`, so that the last reply came before.
+        self.is_over.store(true, Ordering::Release);
+        self.ended.raise();
     }
 
     fn read_reply(&self, from: &mut impl Read) -> io::Result<()> {
@@ -243,10 +278,13 @@ impl Connection {
     }
 
     fn lose(&self, kind: io::ErrorKind) {
-        self.waiting.lock().lost.get_or_insert(kind);
-        // relaxed: as in `is_lost`.
-        self.is_lost.store(true, Ordering::Relaxed);
+        {
+            let mut waiting = self.waiting.lock();
+            waiting.lost.get_or_insert(kind);
+            // relaxed: as in `is_lost`.
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
         self.ended.raise();
-        self.stream.end();
+        self.stream.end_sending();
     }
 }

@@ -1,11 +1,15 @@
-//! A connected socket of either kind.
+//! A connected socket of either kind, whose calls end at a given time.
 //!
-//! Invariant: after `end` every call that waits returns. Locks: none.
+//! Invariant: a call returns at its time, except `read_on`, which returns when the peer has closed.
+//! Locks: none.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::address::Place;
 
@@ -17,14 +21,26 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects. Each address of a host gets `patience`.
-    pub(super) fn connect(place: &Place, patience: Duration) -> io::Result<Stream> {
+    /// Connects.
+    pub(super) fn connect(place: &Place, until: Instant) -> io::Result<Stream> {
         match place {
-            Place::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            Place::Unix(path) => {
+                let socket = rustix::net::socket_with(
+                    AddressFamily::UNIX,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                    None,
+                )?;
+                // A server that stands still has its queue of connections full at some time.
+                sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
+                let address = SocketAddrUnix::new(path.as_path())?;
+                rustix::net::connect(&socket, &address).map_err(|error| late(error.into()))?;
+                Ok(Stream::Unix(UnixStream::from(OwnedFd::from(socket))))
+            }
             Place::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, patience) {
+                    match TcpStream::connect_timeout(&address, left(until)?) {
                         Ok(stream) => {
                             // A request is small, and its answer is waited for.
                             stream.set_nodelay(true)?;
@@ -38,49 +54,116 @@ impl Stream {
         }
     }
 
-    /// Limits how long one call waits for the peer.
-    pub(super) fn limit(&self, read: Option<Duration>, write: Duration) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(read)?;
-                stream.set_write_timeout(Some(write))
+    /// Sends all of `bytes`.
+    pub(super) fn send(&self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.limit_write(Some(left(until)?))?;
+            let sent = match self {
+                Stream::Unix(stream) => (&*stream).write(bytes),
+                Stream::Tcp(stream) => (&*stream).write(bytes),
+            };
+            match sent.map_err(late) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(read)?;
-                stream.set_write_timeout(Some(write))
-            }
+        }
+        Ok(())
+    }
+
+    /// Ends what is sent. The peer reads all that was sent before, and then that this is the end.
+    pub(super) fn end_sending(&self) {
+        // If the peer has gone already, there is nothing to end.
+        let _ = match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+
+    /// Has the system give up a peer on another machine that does not acknowledge what was sent.
+    pub(super) fn give_up_after(&self, time: Duration) {
+        if let Stream::Tcp(stream) = self {
+            let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+            // Without it the system gives up later.
+            let _ = sockopt::set_tcp_user_timeout(stream, millis);
+            let _ = sockopt::set_socket_keepalive(stream, true);
         }
     }
 
-    /// Ends both directions.
-    pub(super) fn end(&self) {
-        // If the peer has gone already, there is nothing to end.
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-}
-
-impl Read for &Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read_some(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Unix(stream) => (&*stream).read(into),
             Stream::Tcp(stream) => (&*stream).read(into),
         }
     }
+
+    fn limit_read(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_read_timeout(limit),
+            Stream::Tcp(stream) => stream.set_read_timeout(limit),
+        }
+    }
+
+    fn limit_write(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Unix(stream) => stream.set_write_timeout(limit),
+            Stream::Tcp(stream) => stream.set_write_timeout(limit),
+        }
+    }
 }
 
-impl Write for &Stream {
+/// A stream that is read and written until a time.
+pub(super) struct Until<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) until: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.limit_read(Some(left(self.until)?))?;
+        self.stream.read_some(into).map_err(late)
+    }
+}
+
+impl Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => (&*stream).write(bytes),
-            Stream::Tcp(stream) => (&*stream).write(bytes),
-        }
+        self.stream.send(bytes, self.until)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A stream that is read for as long as the peer sends.
+pub(super) struct ReadOn<'a>(&'a Stream);
+
+impl Stream {
+    pub(super) fn read_on(&self) -> io::Result<ReadOn<'_>> {
+        self.limit_read(None)?;
+        Ok(ReadOn(self))
+    }
+}
+
+impl Read for ReadOn<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read_some(into)
+    }
+}
+
+/// The time that is left, which is not 0.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// The system says `EAGAIN` when the time of a socket's call is up.
+fn late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
     }
 }
 

@@ -140,20 +140,17 @@ fn serve_until(
         Captive::start(command, &doors.variables(&uris, default), ending)
     });
     let captive = captive.transpose()?;
-    let in_use = match upper {
+    let (in_use, told) = match upper {
         Some((upper, tree)) => {
             let in_use = built.is_ok() && !ending.wait_for(upper);
             ending.leave(tree);
-            in_use
+            (in_use, false)
         }
-        None => {
-            ending.wait(tree.as_deref(), server.is_some());
-            false
-        }
+        None => (false, ending.wait(tree.as_deref(), server.is_some())),
     };
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
-    let code = captive.map_or(Ok(0), Captive::end);
+    let code = captive.map_or(Ok(0), |captive| captive.end(told));
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
     metrics.iter().for_each(|metrics| metrics.stop());
@@ -179,7 +176,7 @@ fn default_export(args: &args::Serve) -> Result<&str, Failure> {
 /// are neither reset nor removed.
 struct Nbd {
     server: Arc<Server>,
-    _opened: [Opened; 2],
+    _opened: Vec<Opened>,
 }
 
 impl Nbd {
@@ -194,7 +191,10 @@ impl Nbd {
             let sizeless = || Failure::about(device.name(), "it has no size");
             opened.disk().map(|_| opened).ok_or_else(sizeless)
         };
-        let opened = [open(first)?, open(&default)?];
+        let mut opened = vec![open(first)?];
+        if !Arc::ptr_eq(first, &default) {
+            opened.push(open(&default)?);
+        }
         let server = Server::start_devices(Arc::clone(devices), config)?;
         Ok(Nbd { server: Arc::new(server), _opened: opened })
     }
@@ -210,6 +210,7 @@ fn announce(
 ) {
     let name = &args.name;
     if let Some(server) = server {
+        let name = args.default_export.as_ref().unwrap_or(name);
         log.mention(announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
@@ -241,7 +242,8 @@ fn described(device: &Device, asked: Option<u64>) -> String {
 fn rounded(asked: Option<u64>, size: u64) -> String {
     let other = asked.filter(|&asked| asked != size);
     other.map_or_else(String::new, |asked| {
-        format!(" (--size: {}, rounded up to whole pages)", count(asked, "byte"))
+        let were = if asked == 1 { "was" } else { "were" };
+        format!(" ({} {were} asked for, rounded up to whole pages)", count(asked, "byte"))
     })
 }
 
@@ -304,6 +306,6 @@ mod tests {
     fn a_size_that_was_rounded_is_told() {
         assert_eq!(rounded(Some(4096), 4096), "");
         assert_eq!(rounded(None, 4096), "", "an attribute says what it was set to");
-        assert_eq!(rounded(Some(1), 4096), " (--size: 1 byte, rounded up to whole pages)");
+        assert_eq!(rounded(Some(1), 4096), " (1 byte was asked for, rounded up to whole pages)");
     }
 }

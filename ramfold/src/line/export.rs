@@ -31,8 +31,8 @@ impl Export {
         let id = devices.add_named(&self.name).map_err(told)?;
         let device = devices.get(id).ok_or_else(|| format!("{} is gone", self.name))?;
         if let Err(error) = device.store(Attribute::Disksize, self.size.to_string().as_bytes()) {
-            // Nobody can have written to a device without a size.
-            let _ = devices.hot_remove(id);
+            // It stays if somebody has given it a size meanwhile.
+            devices.give_up(&device);
             return Err(format!("{}: {error}", self.name));
         }
         Ok(device)

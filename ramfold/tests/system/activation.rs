@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
@@ -87,7 +88,9 @@ fn systemd_passes_the_nbd_socket_and_the_control_socket() {
     }
     let scratch = Scratch::new();
     let (nbd, control) = (scratch.path("disk.sock"), scratch.path("disk.ctl"));
-    let mut activate = Command::new("systemd-socket-activate");
+    // This tool has no SocketMode=, and a control socket is its owner's alone.
+    let mut activate = Command::new("sh");
+    activate.args(["-c", "umask 077; exec systemd-socket-activate \"$@\"", "sh"]);
     activate.arg("-l").arg(&nbd).arg("-l").arg(&control).arg("--fdname=nbd:control");
     activate.args([BINARY, "serve", "--size", "8M", "--verbose"]);
     activate.env("XDG_RUNTIME_DIR", scratch.path("run"));
@@ -126,7 +129,16 @@ fn the_socket_stays_with_the_program_that_made_it() {
         server.signal("TERM");
         assert!(server.wait().success(), "round {round}: {}", server.said());
         assert!(path.exists(), "round {round}");
+        assert!(waits(&listener), "round {round}: its owner may wait in accept, as before");
     }
+}
+
+/// Whether calls on a descriptor wait.
+fn waits(file: &impl AsRawFd) -> bool {
+    const NONBLOCK: u32 = 0o4000;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+    u32::from_str_radix(flags, 8).unwrap() & NONBLOCK == 0
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Claims: a server that runs for a command ends with it and with its status, a command ends with
 //! its server, and neither leaves anything behind.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -123,6 +124,40 @@ fn a_command_ends_with_its_server() {
             std::fs::remove_file(mark).unwrap();
         }
     }
+}
+
+/// Ctrl-C goes to the command as well. Its shell may be gone before the server looks, and what it
+/// has started in the background does not hear of Ctrl-C.
+#[test]
+fn a_command_ends_with_its_server_by_the_key_of_a_terminal() {
+    let captive = Captive::new();
+    let mark = captive.scratch.path("mark");
+    let line =
+        format!("sh -c 'echo $$ > {}; exec sleep 1000' & echo started; wait", mark.display());
+    let mut serve = Command::new(BINARY);
+    serve.args(["serve", "--size", "1M", "--run", &line]).process_group(0);
+    captive.at(&mut serve);
+    let mut server = Process::start(&mut serve, "started");
+    eventually("its number", || std::fs::read_to_string(&mark).is_ok_and(|pid| !pid.is_empty()));
+    succeed(tool("kill").args(["-INT", "--", &format!("-{}", server.pid())]));
+    let status = server.wait();
+    assert_eq!(status.code(), Some(128 + 2), "{}", server.said());
+    let pid = std::fs::read_to_string(&mark).unwrap();
+    assert!(has_ended(pid.trim()), "what it started lives");
+    assert_eq!(captive.left(), [""; 0].map(PathBuf::from));
+}
+
+/// Nobody has asked for the end of what a command leaves when it ends by itself.
+#[test]
+fn what_a_command_leaves_goes_on() {
+    let captive = Captive::new();
+    let mark = captive.scratch.path("mark");
+    let line = format!("sleep 1000 > {0}.out 2>&1 < {0}.out & echo $! > {0}", mark.display());
+    std::fs::write(mark.with_extension("out"), "").unwrap();
+    assert!(captive.run(&line, &[]).status().unwrap().success());
+    let pid = std::fs::read_to_string(&mark).unwrap();
+    assert!(!has_ended(pid.trim()));
+    succeed(tool("kill").arg(pid.trim()));
 }
 
 /// A process that is gone, or that nobody has waited for yet.

@@ -26,7 +26,7 @@ use super::socket::Socket;
 use crate::terms::ServeError;
 use crate::terms::limits::SOCKET_PATH_MAX;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{FlockOperation, Mode};
+use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_getfl};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File, Metadata};
@@ -51,8 +51,16 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Door {
     fd: OwnedFd,
     place: Place,
-    /// Ends a wait for a connection to a socket that was passed.
-    wake: Option<OwnedFd>,
+    /// Of a socket that was passed.
+    lent: Option<Lent>,
+}
+
+/// A socket that goes on when this server has ended.
+struct Lent {
+    /// Ends a wait for a connection.
+    wake: OwnedFd,
+    /// Its owner waits in `accept`.
+    blocks: bool,
 }
 
 impl Door {
@@ -71,7 +79,7 @@ impl Door {
         })?;
         let file = identity(&fs::symlink_metadata(path).map_err(failed)?);
         let place = Place::Unix { path: path.to_owned(), ours: Some(file) };
-        Ok(Self { fd, place, wake: None })
+        Ok(Self { fd, place, lent: None })
     }
 
     /// Listens on a socket that was passed to this process. It was bound by its owner, who decided
@@ -79,10 +87,12 @@ impl Door {
     pub(crate) fn passed(passed: &Passed) -> Result<Self, ServeError> {
         let failed = |error: io::Error| ServeError::Passed(error.to_string());
         let fd = passed.as_fd().try_clone_to_owned().map_err(failed)?;
+        let flags = fcntl_getfl(&fd).map_err(|error| failed(error.into()))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         // Another process may accept on it too, and take the connection that was announced here.
         ioctl_fionbio(&fd, true).map_err(|error| failed(error.into()))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        Ok(Self { fd, place: passed.place(), wake: Some(wake) })
+        let lent = Lent { wake, blocks: !flags.contains(OFlags::NONBLOCK) };
+        Ok(Self { fd, place: passed.place(), lent: Some(lent) })
     }
 
     /// Listens at `HOST:PORT`. Without `anywhere` it must be an address of the loopback.
@@ -94,7 +104,7 @@ impl Door {
         }
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        Ok(Self { fd: listener.into(), place: Place::Tcp(local), wake: None })
+        Ok(Self { fd: listener.into(), place: Place::Tcp(local), lent: None })
     }
 
     /// Where the door is.
@@ -104,8 +114,8 @@ impl Door {
 
     /// Waits for a connection.
     pub(crate) fn accept(&self) -> Result<Socket, Errno> {
-        if let Some(wake) = &self.wake {
-            return self.accept_passed(wake);
+        if let Some(lent) = &self.lent {
+            return self.accept_passed(&lent.wake);
         }
         self.accept_now()
     }
@@ -132,9 +142,13 @@ impl Door {
 
     /// Ends listening: a blocked `accept` returns, and the path is removed.
     pub(crate) fn close(&self) {
-        if let Some(wake) = &self.wake {
+        if let Some(lent) = &self.lent {
             // It fails only if it was woken 2^64 times before.
-            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&lent.wake, &1_u64.to_ne_bytes());
+            if lent.blocks {
+                // The flag is the socket's, so its owner has it too. Nothing can be done otherwise.
+                let _ = ioctl_fionbio(&self.fd, false);
+            }
             return;
         }
         if let Place::Unix { path, ours: Some(file) } = &self.place {

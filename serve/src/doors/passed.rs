@@ -22,8 +22,10 @@ use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -135,7 +137,10 @@ fn sorted(sockets: Vec<Named>) -> Result<PassedSockets, String> {
             "control" if is_tcp => {
                 return Err(format!("{described} is TCP, and control has no password: use Unix"));
             }
-            "control" => &mut found.control,
+            "control" => {
+                check_private(&place).map_err(|why| format!("{described} {why}"))?;
+                &mut found.control
+            }
             "nbd" => &mut found.nbd,
             _ if is_only => &mut found.nbd,
             _ => return Err(format!("{described} must be named nbd or control, in {NAMES}")),
@@ -143,6 +148,24 @@ fn sorted(sockets: Vec<Named>) -> Result<PassedSockets, String> {
         list.push(Passed { fd: Arc::new(socket.fd), place });
     }
     Ok(found)
+}
+
+/// Control has no password, so only its owner may open its socket.
+fn check_private(place: &Place) -> Result<(), String> {
+    /// To connect is to write.
+    const OTHERS_MAY_WRITE: u32 = 0o022;
+    const _: () = assert!(OTHERS_MAY_WRITE & 0o200 == 0, "its owner may");
+    let Place::Unix { path, .. } = place else {
+        return Err("has no path, and anybody could open it: control has no password".to_owned());
+    };
+    let mode = fs::metadata(path).map_err(|error| format!("cannot be seen: {error}"))?.mode();
+    if mode & OTHERS_MAY_WRITE != 0 {
+        return Err(format!(
+            "can be opened by others, and control has no password: SocketMode=0600, not {:04o}",
+            mode & 0o7777
+        ));
+    }
+    Ok(())
 }
 
 /// Where a socket listens, or what keeps clients from connecting to it.
@@ -207,6 +230,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
     fn told(pid: &str, count: Option<&str>, names: Option<&str>) -> Result<Vec<String>, String> {
@@ -260,14 +284,44 @@ mod tests {
         UnixListener::bind_addr(&address).unwrap().into()
     }
 
+    /// At a path, with these rights of others. The file is gone when the value is.
+    struct Placed(std::path::PathBuf);
+
+    impl Placed {
+        fn new(name: &str, mode: u32) -> (Placed, OwnedFd) {
+            let name = format!("ramfold-passed-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_file(&path);
+            let socket = UnixListener::bind(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            (Placed(path), socket.into())
+        }
+    }
+
+    impl Drop for Placed {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_control_socket_is_its_owners_alone() {
+        let (_kept, open) = Placed::new("open", 0o660);
+        let refused = named(vec![("control", open)]).unwrap_err();
+        assert!(refused.contains("SocketMode=0600, not 0660"), "{refused}");
+        let refused = named(vec![("control", unix("abstract"))]).unwrap_err();
+        assert!(refused.contains("control has no password"), "{refused}");
+    }
+
     #[test]
     fn a_name_says_what_a_socket_is_for() {
+        let ((_one, b), (_other, c)) = (Placed::new("b", 0o600), Placed::new("c", 0o600));
         let counts = |found: PassedSockets| (found.nbd.len(), found.control.len());
         let found = |sockets| named(sockets).map(counts);
         assert_eq!(found(vec![("", tcp())]), Ok((1, 0)));
         assert_eq!(found(vec![("ramfold.socket", unix("a"))]), Ok((1, 0)), "systemd's default");
-        assert_eq!(found(vec![("control", unix("b"))]), Ok((0, 1)));
-        let three = vec![("nbd", tcp()), ("control", unix("c")), ("nbd", unix("d"))];
+        assert_eq!(found(vec![("control", b)]), Ok((0, 1)));
+        let three = vec![("nbd", tcp()), ("control", c), ("nbd", unix("d"))];
         assert_eq!(found(three), Ok((2, 1)));
         let unnamed = named(vec![("nbd", tcp()), ("", tcp())]).unwrap_err();
         assert!(unnamed.contains("descriptor 4 must be named nbd or control"), "{unnamed}");

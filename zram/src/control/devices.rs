@@ -117,6 +117,18 @@ impl Devices {
         self.remove(&device)
     }
 
+    /// Removes this device and no other, if it has no size and is not open. The caller has added
+    /// it, and gives it up. False if it stays.
+    pub fn give_up(&self, device: &Device) -> bool {
+        let removed = initialise::remove_sizeless(device);
+        if removed {
+            let gone = self.list.lock().remove(&device.id());
+            // A device is not dropped under the lock.
+            drop(gone);
+        }
+        removed
+    }
+
     fn remove(&self, device: &Device) -> Result<(), AttributeError> {
         initialise::remove(device)?;
         // The number is this device's until it is off the list.

@@ -138,6 +138,18 @@ pub(crate) fn remove(device: &Device) -> Result<(), AttributeError> {
     Ok(())
 }
 
+/// Removes a device for good that has no size. False if it has one, or is in use.
+pub(crate) fn remove_sizeless(device: &Device) -> bool {
+    let Ok(claimed) = device.claims().claim(device.name()) else { return false };
+    let Ok(turn) = device.turn() else { return false };
+    if device.disk().is_some() {
+        return false;
+    }
+    clear(device, &claimed, &turn);
+    claimed.for_good(&turn);
+    true
+}
+
 /// Resets a claimed device, in the caller's turn.
 fn clear(device: &Device, _claimed: &Claimed<'_>, _turn: &Turn<'_>) {
     let mut state = device.state_mut();

@@ -10,8 +10,8 @@
 //! Invariants
 //! - The shell is waited for by `Captive::end` alone. So its number means nothing else before.
 //! - Orphans among its descendants become children of this process, and are found.
-//! - However this process ends, the command ends: the shell gets SIGTERM from the kernel if this
-//!   process is killed.
+//! - If this process is killed, the shell gets SIGTERM from the kernel. What the shell has started
+//!   does not.
 //!
 //! Locks: none.
 
@@ -21,6 +21,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, io, thread};
 
@@ -38,6 +40,10 @@ const SOCKET: &str = "nbd.sock";
 const NAMES_MAX: u32 = 100;
 /// How long the command may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(2);
+/// Signals by which a terminal or a service manager ends a whole group of processes.
+const INTERRUPTS: [i32; 3] = [1, 2, 15]; // SIGHUP, SIGINT, SIGTERM
+/// How often new descendants are looked for. A process that may not be killed is one for ever.
+const ROUNDS_MAX: usize = 100;
 /// The pause between two looks whether it has.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -66,6 +72,8 @@ pub(super) fn private_socket(ending: &Ending) -> Result<PathBuf, Failure> {
 /// A command that the server runs for.
 pub(super) struct Captive {
     shell: Child,
+    /// What the command has started ends too.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Captive {
@@ -84,31 +92,61 @@ impl Captive {
         host::end_with_parent(&mut shell);
         let shell = shell.spawn().map_err(failed)?;
         let pid = Pid::from_child(&shell);
-        ending.watch_command(move || wait_for(pid))?;
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let is_told = Arc::clone(&is_ending);
+        // Registered before anything can fail. A second signal ends what ignores SIGTERM.
         ending.at_last(move || {
-            if is_running(pid) {
-                send_all(Signal::KILL);
+            // relaxed: a flag that stands alone.
+            if is_running(pid) || is_told.load(Ordering::Relaxed) {
+                kill_all();
             }
         });
-        Ok(Captive { shell })
+        ending.watch_command(move || wait_for(pid))?;
+        Ok(Captive { shell, is_ending })
     }
 
-    /// Ends the command if it still runs, and gives its exit code as a shell does.
-    pub(super) fn end(mut self) -> Result<i32, Failure> {
+    /// Gives the exit code of the command, as a shell does. If the server was `told` to end, the
+    /// command ends and all that it has started. If the command has ended by itself, what it left
+    /// goes on.
+    pub(super) fn end(mut self, told: bool) -> Result<i32, Failure> {
         let failed = |error: io::Error| Failure::about("--run", error);
-        let status = match self.shell.try_wait().map_err(failed)? {
-            Some(status) => status,
-            None => {
-                send_all(Signal::TERM);
-                let deadline = Instant::now() + GRACE;
-                while !descendants().is_empty() && Instant::now() < deadline {
-                    thread::sleep(PAUSE);
-                }
-                send_all(Signal::KILL);
-                self.shell.wait().map_err(failed)?
+        if let Some(status) = self.shell.try_wait().map_err(failed)? {
+            // Ctrl-C goes to the command too, which may have ended before this process knows of it.
+            let interrupted = status.signal().is_some_and(|signal| INTERRUPTS.contains(&signal));
+            if !told && !interrupted {
+                return Ok(code(status));
             }
-        };
-        Ok(code(status))
+        }
+        // relaxed: a flag that stands alone.
+        self.is_ending.store(true, Ordering::Relaxed);
+        send_all(Signal::TERM);
+        let deadline = Instant::now() + GRACE;
+        while !descendants().is_empty() && Instant::now() < deadline {
+            thread::sleep(PAUSE);
+        }
+        kill_all();
+        // A process of another user gets no signal of ours.
+        let deadline = Instant::now() + GRACE;
+        loop {
+            match self.shell.try_wait().map_err(failed)? {
+                Some(status) => return Ok(code(status)),
+                None if Instant::now() < deadline => thread::sleep(PAUSE),
+                None => {
+                    let why = format!("process {} cannot be ended", self.shell.id());
+                    return Err(Failure::about("--run", why));
+                }
+            }
+        }
+    }
+}
+
+/// Kills all descendants, and those that they start meanwhile.
+fn kill_all() {
+    for _ in 0..ROUNDS_MAX {
+        if descendants().is_empty() {
+            return;
+        }
+        send_all(Signal::KILL);
     }
 }
 

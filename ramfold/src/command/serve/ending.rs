@@ -232,13 +232,18 @@ impl Ending {
     }
 
     /// Waits until it is time to end. The mount is not in use then. `others` says whether more than
-    /// the mount is served.
-    pub(super) fn wait(&self, tree: Option<&Fuse>, others: bool) {
+    /// the mount is served. Returns whether a signal ended a server without a mount.
+    pub(super) fn wait(&self, tree: Option<&Fuse>, others: bool) -> bool {
+        let mut told = false;
         self.arming.be_patient(tree.is_some());
         let mut stage = Stage::Serving;
         while let Ok(event) = self.events.recv() {
             stage = match (event, tree) {
-                (Event::Signal, None) | (Event::Finished, _) => break,
+                (Event::Finished, _) => break,
+                (Event::Signal, None) => {
+                    told = true;
+                    break;
+                }
                 // The thread of the signals could not end the process yet when this signal came.
                 (Event::Signal, _) if stage == Stage::Leaving => self.arming.end(),
                 (Event::Signal, Some(tree)) => {
@@ -260,6 +265,7 @@ impl Ending {
             }
         }
         self.be_impatient();
+        told
     }
 
     /// If the server does not end by itself from here on, one more signal ends the process.

@@ -1,7 +1,7 @@
 //! The file of `serve --pidfile`, and the end that comes with the parent's.
 //!
-//! Invariant: the file has the whole number from the moment it is there, and only while the server
-//! can be reached. Locks: none.
+//! Invariant: the file has the whole number from the moment it is there. It is there from when
+//! clients can connect until the server has ended. Locks: none.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,10 +23,8 @@ pub(super) fn write(path: &Path, ending: &Ending) -> Result<(), Failure> {
     let mut fresh = path.clone().into_os_string();
     fresh.push(format!(".{}.new", std::process::id()));
     let own = format!("{}\n", std::process::id());
-    let written = File::create_new(&fresh).and_then(|mut file| {
-        file.write_all(own.as_bytes())?;
-        fs::rename(&fresh, &path)
-    });
+    let mut file = File::create_new(&fresh).map_err(failed)?;
+    let written = file.write_all(own.as_bytes()).and_then(|()| fs::rename(&fresh, &path));
     written.map_err(|error| {
         let _ = fs::remove_file(&fresh);
         failed(error)
