@@ -5,7 +5,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -35,7 +34,7 @@ impl Stream {
                 sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(left(until)?))?;
                 let address = SocketAddrUnix::new(path.as_path())?;
                 rustix::net::connect(&socket, &address).map_err(|error| late(error.into()))?;
-                Ok(Stream::Unix(UnixStream::from(OwnedFd::from(socket))))
+                Ok(Stream::Unix(UnixStream::from(socket)))
             }
             Place::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");

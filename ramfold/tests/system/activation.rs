@@ -136,9 +136,10 @@ fn the_socket_stays_with_the_program_that_made_it() {
 /// Whether calls on a descriptor wait.
 fn waits(file: &impl AsRawFd) -> bool {
     const NONBLOCK: u32 = 0o4000;
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
-    u32::from_str_radix(flags, 8).unwrap() & NONBLOCK == 0
+    let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let info = std::fs::read_to_string(path).expect("the descriptor is open");
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("its flags");
+    u32::from_str_radix(flags.trim(), 8).expect("in octal") & NONBLOCK == 0
 }
 
 #[test]
