@@ -54,8 +54,21 @@ pub(crate) struct Disk {
     #[arg(allow_negative_numbers = true)]
     memory_limit: Option<u64>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
-    #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
-    algorithm: codec::Codec,
+    /// [default: lz4]
+    #[arg(long, value_name = "NAME[:LEVEL]")]
+    algorithm: Option<codec::Codec>,
+    /// How densely pages are kept that are not used: fast, balanced or dense. balanced and dense
+    /// choose the algorithms, so --algorithm turns them off
+    #[arg(long, default_value = "fast", value_name = "HOW")]
+    density: zram::Density,
+    /// Seconds of an age, in which --density counts how long pages were not used
+    #[arg(long, default_value = "30", value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    tier_age: u32,
+    /// The most CPU time that --density uses in the background, in percent of one CPU
+    #[arg(long, default_value = "10", value_name = "PERCENT")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    tier_cpu: u32,
     /// Dictionary of what pages share, for lz4, lz4hc, zstd or pagelz; ramfold train makes one
     #[arg(long, value_name = "FILE")]
     dictionary: Option<PathBuf>,
@@ -63,9 +76,9 @@ pub(crate) struct Disk {
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
     chain_order: u32,
-    /// Write pages back to this file or block device when ramfold set asks for it; its present
-    /// content is lost
-    #[arg(long, value_name = "PATH")]
+    /// Write pages back to this file, block device or NBD export (nbd://HOST/NAME,
+    /// nbd+unix:///NAME?socket=PATH) when ramfold set asks for it; its present content is lost
+    #[arg(long, value_name = "PATH|URI")]
     backing: Option<PathBuf>,
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]
@@ -129,7 +142,11 @@ impl Mount {
         words.push(option("name", &name));
         words.push(option("fuse", &tree));
         words.push(option("size", &self.size.to_string()));
-        words.push(option("algorithm", &disk.algorithm.to_string()));
+        let algorithm = disk.algorithm.as_ref().map(|it| option("algorithm", &it.to_string()));
+        words.extend(algorithm);
+        words.push(option("density", &disk.density.to_string()));
+        words.push(option("tier-age", &disk.tier_age.to_string()));
+        words.push(option("tier-cpu", &disk.tier_cpu.to_string()));
         words.push(option("chain-order", &disk.chain_order.to_string()));
         let sizes = [("memory-limit", disk.memory_limit), ("memory-target", disk.memory_target)];
         let sizes = sizes.into_iter().filter_map(|(name, size)| Some((name, size?)));
@@ -163,6 +180,9 @@ mod tests {
             "--name=a",
             "--memory-limit=1M",
             "--algorithm=zstd:7",
+            "--density=balanced",
+            "--tier-age=7",
+            "--tier-cpu=20",
             "--dictionary=d",
             "--chain-order=4",
             "--backing=b",
@@ -190,6 +210,8 @@ mod tests {
         assert_eq!((serve.memory_limit, serve.memory_target), (Some(1 << 20), Some(512 << 10)));
         let algorithm = serve.algorithm.map(|algorithm| algorithm.to_string());
         assert_eq!((algorithm.as_deref(), serve.chain_order), (Some("zstd:7"), 4));
+        assert_eq!(serve.density, zram::Density::Balanced);
+        assert_eq!((serve.tier_age, serve.tier_cpu), (7, 20));
         assert_eq!(serve.dictionary.as_deref(), Some(Path::new("d")));
         assert_eq!(serve.backing.as_deref(), Some(Path::new("b")));
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));
