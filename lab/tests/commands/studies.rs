@@ -121,7 +121,8 @@ fn mistakes_are_explained_and_exit_with_2() {
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, codecs, compact, cpulists, \
              device, faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, teardown, \
-             tiers, writeback, and the tools all, codec-tables, corpus, compare, report and studies",
+             tiers, writeback, and the tools all, codec-tables, corpus, compare, report and \
+             studies",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
