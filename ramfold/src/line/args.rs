@@ -94,7 +94,7 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "30", value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tier_age: u32,
-    /// The most CPU time that --density uses in the background, in percent of one CPU
+    /// The most CPU time that --density uses for a device in the background, in percent of one CPU
     #[arg(long, default_value = "10", value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tier_cpu: u32,

@@ -12,8 +12,9 @@
 //! Invariants
 //! - I1 pages get a generation only from the post-processing that runs. So the number of pages that
 //!   need an older one only falls, and once a recount finds none there will be none.
-//! - I2 a generation goes only after such a recount. The recount locked each cell, so no thread
-//!   decodes with it.
+//! - I2 a generation goes only after such a recount, and after the leaves are freed that were
+//!   discarded before. The recount locked each cell, and who frees a leaf waits for those that have
+//!   its cells. So no thread decodes with it.
 //! - I3 `bytes` is the sum of the bytes of all generations.
 //!
 //! Lock: one, a leaf. A codec is cloned under it, which shares its tables.

@@ -45,8 +45,9 @@ impl Zram {
     /// compressed object reaches. The run ends early with [`PostError::NoMemory`] or
     /// [`PostError::Corrupt`]. Pages that were recompressed before stay so.
     pub fn recompress(&self, what: &Recompress) -> Result<RecompressReport, PostError> {
-        let codec = self.codec_for(what)?;
+        // Tables come and go in this turn, so the codec is looked for in it.
         let _one = self.settings.run();
+        let codec = self.codec_for(what)?;
         let wanted = |candidate: &Candidate| is_wanted(what, candidate);
         let mut candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
         self.recompress_chosen(&mut candidates, what, &codec)

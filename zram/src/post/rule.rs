@@ -100,6 +100,11 @@ impl Rule {
         Rule { age_seconds, denser_ages, densest_ages, price, write_back }
     }
 
+    /// The rule for a device that may have no backing disk.
+    pub(super) fn with_disk(self, has_disk: bool) -> Rule {
+        Rule { write_back: self.write_back && has_disk, ..self }
+    }
+
     /// Whether pages become denser than pagelz makes them.
     pub(super) fn has_densest(&self) -> bool {
         self.densest_ages.is_some()
@@ -111,8 +116,9 @@ impl Rule {
         match ages {
             0 if self.is_read_too_often(page) => Step::Faster,
             0 => Step::Leave,
-            _ if self.write_back && ages >= WRITE_BACK_AGES => Step::WriteBack,
+            // Before it goes to the disk, where it would keep its tables alive.
             _ if page.form == Form::Older => Step::Renew,
+            _ if self.write_back && ages >= WRITE_BACK_AGES => Step::WriteBack,
             _ => self.step_down(page, ages),
         }
     }

@@ -44,7 +44,7 @@ pub(super) enum Slice {
 /// How a slice is worked on.
 struct Tender<'z> {
     zram: &'z Zram,
-    rule: &'z Rule,
+    rule: Rule,
     latest: Generation,
     /// With a density that has it.
     densest: Option<(u8, &'z Codec)>,
@@ -158,9 +158,11 @@ impl Zram {
 }
 
 impl<'z> Tender<'z> {
-    fn new(zram: &'z Zram, rule: &'z Rule) -> Option<Tender<'z>> {
+    fn new(zram: &'z Zram, rule: &Rule) -> Option<Tender<'z>> {
         let latest = zram.latest_generation()?;
         let densest = zram.config.configured_densest().filter(|_| rule.has_densest());
+        // Without a disk, pages that would go there are to become as dense as they can.
+        let rule = rule.with_disk(zram.values.backing.is_some());
         Some(Tender { zram, rule, latest, densest, now: clock::boot_seconds() })
     }
 

@@ -31,8 +31,6 @@ use crate::terms::{Density, TiersConfig};
 const PASSES_PER_AGE: u32 = 4;
 /// After so many passes tables are due again, if anything changed: 32 ages.
 const RETRAIN_PASSES: u32 = 32 * PASSES_PER_AGE; // 128
-/// The longest sleep between two slices, if the system's clocks disagree.
-const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// While this lives, the pages of a device go to the tiers where they should be.
 #[derive(Debug)]
@@ -140,7 +138,7 @@ impl Pass {
         let used = clock::thread_cpu().saturating_sub(cpu);
         bump(&device.settings.tiering.cpu_us, used.as_micros() as u64);
         let share = used * 100 / self.cpu_percent;
-        share.saturating_sub(begun.elapsed()).min(SLEEP_MAX).max(pause)
+        share.saturating_sub(begun.elapsed()).max(pause)
     }
 
     /// Returns how long there is nothing to do.

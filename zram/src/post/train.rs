@@ -12,6 +12,8 @@
 //! Locks: `Settings::run` while a generation comes or goes. None while tables are trained. A stream
 //! while a held-out page is compressed.
 
+use std::time::Duration;
+
 use codec::{Algorithm, Codec, TABLES_LEN};
 use host::PAGE_SIZE;
 
@@ -121,11 +123,35 @@ impl Zram {
             return;
         }
         let uses = Uses::of(self);
-        let unused = |it: &&Generation| uses.pages_of(it.priority) == 0;
-        old.iter().filter(unused).for_each(|it| self.generations.remove(it.priority));
+        let is_used = |it: &Generation| uses.needs(it.priority, self.config.compressed_writeback);
+        let unused: Vec<&Generation> = old.iter().filter(|it| !is_used(it)).collect();
+        if !unused.is_empty() && self.let_discarded_go() {
+            unused.into_iter().for_each(|it| self.generations.remove(it.priority));
+        }
+    }
+
+    /// Waits until no thread decodes a page of a leaf that was discarded, which no count of pages
+    /// sees. False if that cannot be said.
+    fn let_discarded_go(&self) -> bool {
+        // Between its leaving the table and its place in the queue, a leaf is a discard's alone.
+        let is_quiet = (0..QUIET_TRIES).any(|_| {
+            let is_quiet = self.counters.changes().is_some();
+            if !is_quiet {
+                std::thread::sleep(QUIET_PAUSE);
+            }
+            is_quiet
+        });
+        if is_quiet {
+            // The thread that frees the objects of a leaf waits for those that have its cells.
+            self.memory().flush_deferred();
+        }
+        is_quiet
     }
 }
 
+/// How often a moment is looked for at which no request changes pages, and the pause between.
+const QUIET_TRIES: u32 = 200;
+const QUIET_PAUSE: Duration = Duration::from_micros(50);
 /// Generations that a device has at a time: the latest, and one that pages still need.
 const GENERATIONS_MAX: usize = 2;
 

@@ -4,7 +4,8 @@
 //! look at all cells is for the operator, and for the generations of tables.
 //!
 //! Invariant: a page counts as of the moment at which its cell was locked. A thread that decoded it
-//! before that has finished.
+//! before that has finished. Leaves that were discarded are not looked at, and a thread may still
+//! decode a page of one.
 //!
 //! Lock: one cell at a time.
 
@@ -56,9 +57,10 @@ impl Uses {
         }
     }
 
-    /// Pages of an algorithm, wherever they are.
-    pub(crate) fn pages_of(&self, priority: u8) -> u64 {
+    /// Whether a page needs the algorithm to be read. Blocks of the backing disk do if they are
+    /// `compressed`; otherwise they are pages as they are.
+    pub(crate) fn needs(&self, priority: u8, compressed: bool) -> bool {
         let at = usize::from(priority);
-        self.pages[at] + self.back[at]
+        self.pages[at] > 0 || compressed && self.back[at] > 0
     }
 }

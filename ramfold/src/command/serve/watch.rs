@@ -190,7 +190,9 @@ impl Watcher {
             None => return,
         };
         let alone = devices.len() == 1;
-        self.before.retain(|id, _| devices.iter().any(|device| device.id() == *id));
+        let is_there = |id: &u32| devices.iter().any(|device| device.id() == *id);
+        self.before.retain(|id, _| is_there(id));
+        self.tiers_off.retain(|id, _| is_there(id));
         for device in &devices {
             let place = Place { target: target.clone(), device: device.name().to_owned(), alone };
             match device.disk() {
@@ -198,7 +200,10 @@ impl Watcher {
                     self.look_at(device, &disk, &place);
                     self.look_at_tiers(device, &disk);
                 }
-                None => drop(self.before.remove(&device.id())),
+                None => {
+                    self.before.remove(&device.id());
+                    self.tiers_off.remove(&device.id());
+                }
             }
         }
         let left_out = self.episodes.pass(Instant::now());
