@@ -146,7 +146,12 @@ fn serve_in(
         mention(&line);
         match standing {
             Standing::Foreground => Ok(()),
-            _ => server::let_go(standing, &place_of_log),
+            _ => server::let_go(standing, &place_of_log).inspect_err(|_| {
+                // The first failure is told. Nobody uses the disk yet, or loses it.
+                if stack.end(false).is_err() {
+                    let _ = stack.end(true);
+                }
+            }),
         }
     };
     let end =

@@ -214,7 +214,8 @@ fn announce(
         log.mention(announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
-        log.mention(tree_announcement(name, tree.directory(), args.size.is_some()));
+        let sized = devices.find(name).is_some_and(|device| device.disk().is_some());
+        log.mention(tree_announcement(name, tree.directory(), sized));
     }
     let exports = args.export.iter().map(|export| (&export.name, Some(export.size)));
     for (name, asked) in std::iter::once((name, args.size)).chain(exports) {

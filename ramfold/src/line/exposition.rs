@@ -49,7 +49,7 @@ const fn by(label: &'static str, family: Family) -> Family {
     Family { label, ..family }
 }
 
-const FAMILIES: [Family; 17] = [
+const FAMILIES: [Family; 16] = [
     gauge("ramfold_disk_bytes", "Size of the disk.", &[Row("", "/disksize", 1)]),
     by(
         "kind",
@@ -102,7 +102,11 @@ const FAMILIES: [Family; 17] = [
         "The most that ramfold_memory_used_bytes was.",
         &[Row("", "/mem_used_max", 1)],
     ),
-    gauge("ramfold_connections", "NBD connections.", &[Row("", "/server/connections", 1)]),
+    gauge(
+        "ramfold_connections",
+        "NBD connections to the device.",
+        &[Row("", "/server/connections_to_device", 1)],
+    ),
     gauge(
         "ramfold_process_anonymous_bytes",
         "Anonymous memory of the server, which is the same for all its devices.",
@@ -115,11 +119,6 @@ const FAMILIES: [Family; 17] = [
             "Requests that failed.",
             &[Row("read", "/io_stat/failed_reads", 1), Row("write", "/io_stat/failed_writes", 1)],
         ),
-    ),
-    counter(
-        "ramfold_invalid_requests",
-        "Requests that no disk could serve.",
-        &[Row("", "/io_stat/invalid_io", 1)],
     ),
     by(
         "cause",

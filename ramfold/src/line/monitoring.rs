@@ -46,7 +46,12 @@ impl Monitoring {
 fn place(text: &str) -> Result<String, String> {
     match text.strip_prefix("unix:") {
         Some("") => Err("unix: has no path after it".to_owned()),
-        Some(_) => Ok(text.to_owned()),
+        Some(path) => {
+            // The server may change its directory.
+            let path = std::path::absolute(path).map_err(|error| format!("{path}: {error}"))?;
+            let text = path.into_os_string().into_string();
+            text.map(|path| format!("unix:{path}")).map_err(|path| format!("{path:?} is not text"))
+        }
         None => address(text).map_err(|why| why.replace("--tcp-", "--metrics-")),
     }
 }

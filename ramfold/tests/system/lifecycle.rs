@@ -118,7 +118,7 @@ fn the_limit_that_holds_is_announced() {
     eventually("the second line", || server.said().contains("of memory"));
     let said = server.said();
     assert!(said.contains("8.0 KiB for clients") && said.contains("at most 1.0 MiB"), "{said}");
-    assert!(said.contains("(--size: 4097 bytes, rounded up to whole pages)"), "{said}");
+    assert!(said.contains("(4097 bytes were asked for, rounded up to whole pages)"), "{said}");
     let server = Server::with(&["--size", "1M", "--set", "mem_limit=1T"]);
     let warning = "warning: the memory limit of 1.0 TiB";
     eventually("a warning", || server.said().contains(warning));

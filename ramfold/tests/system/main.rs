@@ -11,7 +11,7 @@
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
 //!   metrics     figures for monitoring
-//!   mounted     ramfold mount: a file system by one command
+//!   mounted     ramfold mount: a file system by one command; also by users without rights
 //!   backing     a backing file that turns bad
 //!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
@@ -51,6 +51,7 @@ mod lifecycle;
 mod listing;
 mod metrics;
 mod mounted;
+mod mounted_by_users;
 mod mounting;
 mod notices;
 mod programs;

@@ -5,17 +5,15 @@
 //! named. A user without rights can have it too.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::rig::{
     BINARY, Process, Scratch, Space, eventually, needs, needs_device, needs_tree, ramfold, refusal,
     signal, succeed, tool, undo,
 };
-
-/// A user without rights.
-const NOBODY: u32 = 65534;
 
 /// A directory to mount over, which does not exist yet, with its own runtime directory.
 struct Spot {
@@ -175,6 +173,81 @@ fn a_directory_in_use_stays_and_its_users_are_named() {
     drop(open);
     user.kill().unwrap();
     user.wait().unwrap();
+    eventually("the end that was asked for", || !spot.place().exists());
+    spot.is_gone();
+}
+
+/// A mount that is not at the top of its directory, or has moved, is there all the same.
+#[test]
+fn a_disk_that_is_covered_or_moved_goes_on() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("covered");
+    spot.mount(&["--size", "64M"]);
+    let file = spot.directory().join("file");
+    fs::write(&file, "still there").expect("room");
+    let there = || fs::read_to_string(&file).is_ok_and(|text| text == "still there");
+    succeed(tool("mount").arg("--bind").arg(spot.directory()).arg(spot.directory()));
+    // What the server does about the change it does within a moment.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(there());
+    signal(spot.server(), "TERM");
+    let log = || fs::read_to_string(spot.place().join("log")).unwrap_or_default();
+    eventually("the refusal", || log().contains("another mount is over it"));
+    assert!(there());
+    let other = spot.scratch.path("other");
+    fs::create_dir(&other).expect("a directory");
+    succeed(tool("umount").arg(spot.directory()));
+    eventually("the end that was asked for", || !spot.place().exists());
+    spot.is_gone();
+}
+
+#[test]
+fn a_link_may_lead_to_the_directory() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("linked");
+    fs::create_dir(spot.directory()).expect("a directory");
+    let link = spot.scratch.path("link");
+    symlink(spot.directory(), &link).expect("a link");
+    let mut words = ramfold(&["mount", "--size", "64M", "--name", &spot.name]);
+    succeed(words.arg(link.join("")).env("XDG_RUNTIME_DIR", spot.scratch.path("run")));
+    fs::write(spot.directory().join("file"), "on the disk").expect("room");
+    succeed(&mut spot.ramfold("umount"));
+    fs::remove_dir(spot.directory()).expect("it is empty, and was not made for the mount");
+    spot.is_gone();
+}
+
+/// Where a container has no loop devices, root's files are root's.
+#[test]
+fn through_fuse2fs_files_have_their_rights() {
+    if !needs_mount(&["fuse2fs", "mkfs.ext4", "setpriv"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let control = "/dev/loop-control";
+    succeed(tool("mount").args(["--bind", control, control]));
+    succeed(tool("mount").args(["-o", "remount,bind,nodev", control]));
+    let spot = Spot::new("rights");
+    let said = spot.mount(&["--size", "64M"]);
+    assert!(said.contains("by fuse2fs"), "{said}");
+    let secret = spot.directory().join("secret");
+    fs::write(&secret, "root's").expect("room");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let open = spot.directory().join("open");
+    fs::write(&open, "everybody's").expect("room");
+    let read = |file: &Path| {
+        let mut user = tool("setpriv");
+        user.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"]).arg(file);
+        user.output().expect("it starts").status.success()
+    };
+    fs::set_permissions(spot.scratch.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
+    assert!(read(&open), "the directory can be reached");
+    assert!(!read(&secret), "a user reads what is root's");
     succeed(&mut spot.ramfold("umount"));
     spot.is_gone();
 }
@@ -321,102 +394,6 @@ fn a_step_that_fails_undoes_those_before_it() {
     refused(Path::new("/proc"), "proc is mounted there already");
     fs::remove_dir_all(spot.directory()).expect("ours");
     spot.is_gone();
-}
-
-/// In a mount name space of its own any user may open the device, as on a machine of its own.
-fn as_nobody(scratch: &Scratch, script: &str) -> String {
-    // By another process: one that this one starts meanwhile would have the copy open for writing.
-    succeed(tool("cp").arg(BINARY).arg(scratch.path("ramfold")));
-    chown(scratch.path(""), Some(NOBODY), Some(NOBODY)).expect("we are root");
-    let enter = "set -e
-cd \"$0\"
-mknod --mode 666 fuse c 10 229
-mount --bind fuse /dev/fuse
-export XDG_RUNTIME_DIR=\"$0/run\"
-exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all sh -e -c \"$1\"";
-    let mut unshare = tool("unshare");
-    succeed(unshare.args(["--mount", "bash", "-c", enter]).arg(scratch.path("")).arg(script))
-}
-
-fn needs_user(tools: &[&str]) -> bool {
-    needs_tree(&["mknod", "mount", "setpriv", "unshare", "fuse2fs", "mkfs.ext4", "cc"])
-        && needs(tools)
-}
-
-#[test]
-fn who_is_not_root_mounts_through_fuse2fs() {
-    if !needs_user(&["fusermount3"]) {
-        return;
-    }
-    let _space = Space::Names.enter();
-    let scratch = Scratch::new();
-    let said = as_nobody(
-        &scratch,
-        "./ramfold mount mine --size 64M
-printf 'int main(void) { return 0; }' > mine/main.c
-cc -o mine/program mine/main.c && mine/program
-(cd mine && exec sleep 300 >&- 2>&-) & user=$!
-while [ \"$(readlink /proc/$user/cwd)\" != \"$PWD/mine\" ]; do sleep 0.1; done
-! ./ramfold umount mine 2> refused
-grep -q \"in use by .* (pid $user)\" refused
-kill $user; wait $user || true
-./ramfold umount mine
-! test -e mine
-./ramfold mount mine --size 64M --quiet
-kill -9 $(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' run/ramfold/mounts/mine/record)
-./ramfold umount mine
-! test -e mine
-find run -mindepth 2
-! grep -e mine /proc/self/mountinfo",
-    );
-    assert!(said.contains("64.0 MiB of ext4 by fuse2fs"), "{said}");
-    assert_eq!(said.lines().count(), 1, "nothing is left: {said}");
-}
-
-/// Without fusermount3, the command becomes root of a name space.
-#[test]
-fn without_fusermount_a_command_has_the_disk_in_a_name_space() {
-    if !needs_user(&[]) {
-        return;
-    }
-    let _space = Space::Names.enter();
-    let scratch = Scratch::new();
-    fs::create_dir(scratch.path("bin")).expect("room");
-    for program in ["sh", "fuse2fs", "mkfs.ext4", "umount", "unshare", "cat", "mkdir", "ls"] {
-        let found =
-            succeed(tool("sh").args(["-c", "PATH=$PATH:/sbin:/usr/sbin; command -v $0", program]));
-        symlink(found.trim(), scratch.path("bin").join(program)).expect("room");
-    }
-    let said = as_nobody(
-        &scratch,
-        "export TMPDIR=$PWD/tmp PATH=$PWD/bin
-mkdir tmp
-status=0
-./ramfold mount mine --size 64M -- sh -c 'echo inside > mine/a; cat mine/a; exit 6' || status=$?
-echo $status
-! ./ramfold mount mine --size 64M 2> refused
-cat refused
-ls tmp",
-    );
-    assert!(said.starts_with("inside\n6\n"), "{said}");
-    assert!(said.contains("install the package fuse3, or give a command"), "{said}");
-    assert_eq!(said.lines().count(), 3, "nothing is left: {said}");
-    assert!(!scratch.path("mine").exists(), "it was made for the mount");
-}
-
-#[test]
-fn without_root_other_file_systems_are_refused() {
-    if !needs_user(&["fusermount3"]) {
-        return;
-    }
-    let _space = Space::Names.enter();
-    let scratch = Scratch::new();
-    let said = as_nobody(
-        &scratch,
-        "! ./ramfold mount mine --size 640M --fs btrfs 2>&1
-! test -e mine",
-    );
-    assert!(said.contains("--fs btrfs: loop devices need root"), "{said}");
 }
 
 /// Each block is a script, in a directory of its own.

@@ -32,7 +32,7 @@ mod tree;
 
 pub use config::{Complain, FuseConfig, TextFile};
 pub use mount::UnmountError;
-pub use mountinfo::{Mounted, all as mounts, at as mounted_at};
+pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
 
 use crate::terms::ServeError;
 use channel::Connection;

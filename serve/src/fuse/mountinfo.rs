@@ -8,9 +8,9 @@
 //! Invariant: no mounted file system is asked, because a dead one would not answer. Locks: none.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +27,25 @@ pub struct Mounted {
     pub source: PathBuf,
 }
 
-/// All mounts that this process sees. A mount on top of another comes after it.
+/// All mounts that this process sees. A mount on top of another comes after it. None if the system
+/// does not tell.
 pub fn all() -> Vec<Mounted> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
+    told().unwrap_or_default()
+}
+
+/// This mount as it is now, wherever it was moved to and whatever is mounted over it.
+///
+/// # Errors
+///
+/// The system's, if it does not tell of mounts. That says nothing of this one.
+pub fn again(mounted: &Mounted) -> io::Result<Option<Mounted>> {
+    let is_it = |found: &Mounted| found.id == mounted.id && found.device == mounted.device;
+    Ok(told()?.into_iter().find(is_it))
+}
+
+fn told() -> io::Result<Vec<Mounted>> {
+    let text = fs::read("/proc/self/mountinfo")?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
 
 /// The topmost mount at a path.

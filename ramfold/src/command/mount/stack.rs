@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{geteuid, getgid, getuid};
-use serve::fuse::{Mounted, mounted_at};
+use serve::fuse::{Mounted, mounted_again, mounted_at, mounts};
 
 use super::target::{Stays, unmount};
 use super::tools;
@@ -33,6 +33,9 @@ use crate::line::mounting::{FileSystem, Mount};
 const LOOK: Duration = Duration::from_millis(10);
 /// The system tells of changed mounts. This is for a system that does not.
 const LOOK_ANYWAY: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// How often it is looked where nothing can be waited for.
+const LOOK_WITHOUT_A_LIST: Duration = Duration::from_secs(1);
 
 /// A file system on a disk.
 pub(super) struct Stack {
@@ -91,10 +94,10 @@ impl Stack {
         let mounted = mounted_at(&self.directory).ok_or_else(|| {
             Failure::about(self.directory.display(), "it was unmounted at once by another program")
         })?;
-        let (id, directory) = (mounted.id, self.directory.clone());
+        let watched = mounted.clone();
         self.standing.replace(Some(Standing { mounted, program }));
         let watch = move || {
-            wait_until_gone(&directory, id);
+            wait_until_gone(&watched);
             hints.changed();
         };
         let watching = host::thread::spawn("unmounted", watch);
@@ -116,16 +119,30 @@ impl Stack {
         };
         let words = ["-t", self.fs.name(), "-o", &options, &device.0].map(AsRef::as_ref);
         tools::run("mount", words.into_iter().chain([self.directory.as_os_str()]))?;
+        self.check_place(Path::new(&device.0))?;
         // Detaching a device in use has the kernel detach it when its last user is gone.
         drop(device);
         Ok(())
     }
 
+    /// The directory was judged a moment ago. If another program has put a link in its place
+    /// meanwhile, the disk is over some other directory, and goes from there.
+    fn check_place(&self, device: &Path) -> Result<(), Failure> {
+        let ours: Vec<Mounted> = mounts().into_iter().filter(|it| it.source == device).collect();
+        let Some(astray) = ours.iter().find(|it| it.point != self.directory) else { return Ok(()) };
+        // The first failure is told.
+        let _ = unmount(&astray.point, self.way, false);
+        let why =
+            format!("{} was mounted over instead, and is not any more", astray.point.display());
+        Err(Failure::about(self.directory.display(), why))
+    }
+
     fn mount_by_program(&self, disk: &Path) -> Result<Serving, Failure> {
         self.make(disk)?;
         let mut options = "rw,fakeroot".to_owned();
-        // The owner of the mount is root, and others are to see it as they see any mount.
-        options += if geteuid().is_root() { ",allow_other" } else { "" };
+        // The owner of the mount is root. Others see it as they see any mount, with the rights that
+        // its files give them: fuse2fs by itself would let them do what root may.
+        options += if geteuid().is_root() { ",allow_other,default_permissions" } else { "" };
         options += &self.options.as_ref().map_or(String::new(), |more| format!(",{more}"));
         let mut program = tools::command("fuse2fs")?;
         program.arg("-f").args(["-o", &options]).arg(disk).arg(&self.directory);
@@ -168,10 +185,11 @@ impl Stack {
     pub(super) fn end(&self, lazily: bool) -> Result<(), Stays> {
         let mut standing = self.standing.borrow_mut();
         let Some(ours) = &mut *standing else { return Ok(()) };
-        let is_there = || mounted_at(&self.directory).is_some_and(|it| it.id == ours.mounted.id);
-        if is_there() {
-            let outcome = unmount(&self.directory, self.way, lazily);
+        let untold = |error| Stays::Failed(format!("the system does not tell of mounts: {error}"));
+        if let Some(found) = mounted_again(&ours.mounted).map_err(untold)? {
+            let outcome = take_down(&found, self.way, lazily);
             // Another program may have been faster.
+            let is_there = || !matches!(mounted_again(&ours.mounted), Ok(None));
             outcome.or_else(|stays| if is_there() { Err(stays) } else { Ok(()) })?;
         }
         if let Some(program) = ours.program.as_mut().filter(|_| !lazily) {
@@ -183,12 +201,28 @@ impl Stack {
     }
 }
 
-/// Waits until a mount is gone from a directory.
-fn wait_until_gone(directory: &Path, id: u64) {
-    let Ok(list) = fs::File::open("/proc/self/mountinfo") else { return };
-    while mounted_at(directory).is_some_and(|mounted| mounted.id == id) {
-        let mut changed = [PollFd::new(&list, PollFlags::PRI)];
-        // The next look tells what happened, whatever the reason was to look.
-        let _ = poll(&mut changed, Some(&LOOK_ANYWAY));
+/// Unmounts a mount where it is now. What another mount covers stays.
+fn take_down(found: &Mounted, way: Way, lazily: bool) -> Result<(), Stays> {
+    let point = &found.point;
+    if mounted_at(point).is_some_and(|top| top.id != found.id) {
+        let why = format!("another mount is over it, at {}; unmount that first", point.display());
+        return Err(Stays::Failed(why));
+    }
+    unmount(point, way, lazily)
+}
+
+/// Waits until a mount is gone, wherever it was moved to. As long as the system does not tell, it
+/// is there.
+fn wait_until_gone(mounted: &Mounted) {
+    let list = fs::File::open("/proc/self/mountinfo");
+    while !matches!(mounted_again(mounted), Ok(None)) {
+        match &list {
+            Ok(list) => {
+                let mut changed = [PollFd::new(list, PollFlags::PRI)];
+                // The next look tells what happened, whatever the reason was to look.
+                let _ = poll(&mut changed, Some(&LOOK_ANYWAY));
+            }
+            Err(_) => thread::sleep(LOOK_WITHOUT_A_LIST),
+        }
     }
 }

@@ -72,7 +72,11 @@ pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     }
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        (Some(parent), Some(name)) => {
+            let found = fs::canonicalize(parent)?.join(name);
+            // With a slash at its end, a link was not seen as one.
+            if fs::read_link(&found).is_ok() { fs::canonicalize(found) } else { Ok(found) }
+        }
         _ => fs::canonicalize(path), // the root, or a path that ends with `..`
     }
 }
@@ -113,7 +117,7 @@ pub(super) fn unmount(directory: &Path, way: Way, lazily: bool) -> Result<(), St
         return Ok(());
     }
     let said = super::tools::said(&output.stderr, &output.status.to_string());
-    match said.contains("busy") {
+    match said.contains("target is busy") || said.contains("resource busy") {
         true => Err(Stays::Busy(super::users::of(directory))),
         false => Err(Stays::Failed(format!("{program}: {said}"))),
     }

@@ -67,7 +67,7 @@ fn is_ours(place: &Place, record: &Record, directory: &Path) -> bool {
     match record.way {
         // The tree of a killed server may be gone, but its loop device still has the path.
         Way::Loop => loops().contains(&device),
-        Way::Fuse2fs => mounted.kind.starts_with("fuse"),
+        Way::Fuse2fs => mounted.kind.starts_with("fuse") && mounted.source == place.disk(),
     }
 }
 

@@ -125,6 +125,7 @@ impl Answers {
         answer["server"] = json!({
             "pid": std::process::id(),
             "connections": server.map_or(0, connections),
+            "connections_to_device": server.map_or(0, |it| it.connections_to(device.name())),
             "uris": uris,
             "notices": if served { self.seen.board.lines() } else { Vec::new() },
         });

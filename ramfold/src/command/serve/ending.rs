@@ -47,6 +47,8 @@ const REPEAT: Duration = Duration::from_millis(500);
 
 /// The pause between two tries to end what is in use.
 const RETRY: Duration = Duration::from_millis(100);
+/// The same after a signal that found it in use.
+const RETRY_ASKED: Duration = Duration::from_secs(1);
 /// For so long it is waited until nothing uses a disk that nobody wants any more.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -281,13 +283,19 @@ impl Ending {
     }
 
     /// Waits until what stands on the mount is gone. It is taken down at a signal, unless it is in
-    /// use: its users are named, and the next signal tries again. False if it is still in use.
+    /// use: its users are named, and it goes when they have ended. False if it is still in use.
     pub(super) fn wait_for(&self, upper: &Upper) -> bool {
-        let (mut said, mut until) = (String::new(), None);
+        let (mut said, mut until, mut pause) = (String::new(), None, Duration::MAX);
         loop {
-            match self.events.recv_timeout(until.map_or(Duration::MAX, |_| RETRY)) {
-                Ok(Event::Abandoned) => until = until.or_else(|| Some(Instant::now() + GRACE)),
-                Ok(Event::Signal) => said.clear(),
+            match self.events.recv_timeout(pause) {
+                Ok(Event::Abandoned) => {
+                    until = until.or_else(|| Some(Instant::now() + GRACE));
+                    pause = RETRY;
+                }
+                Ok(Event::Signal) => {
+                    said.clear();
+                    pause = pause.min(RETRY_ASKED);
+                }
                 _ => {}
             }
             let Err(why) = (upper.end)(false) else { return true };

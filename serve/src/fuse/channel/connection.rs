@@ -56,6 +56,8 @@ pub(crate) trait Files: Send + Sync {
 /// A connection to the kernel, with threads that serve it.
 pub(crate) struct Connection {
     threads: RankedMutex<Vec<JoinHandle<()>>>,
+    /// Held by the thread that joins the others.
+    joining: RankedMutex<()>,
     shared: Arc<Shared>,
 }
 
@@ -80,7 +82,9 @@ impl Connection {
         io::ioctl_fionbio(&device, true)?;
         let (roles, waiters) = (Roles::new(threads), Waiters::new());
         let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
-        let connection = Self { threads: RankedMutex::new(Rank::Leaf, Vec::new()), shared };
+        let joining = RankedMutex::new(Rank::Ending, ());
+        let connection =
+            Self { threads: RankedMutex::new(Rank::Leaf, Vec::new()), joining, shared };
         for _ in 0..threads {
             let shared = Arc::clone(&connection.shared);
             let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
@@ -100,6 +104,8 @@ impl Connection {
 
     /// Waits until the file system is gone and every request is answered.
     pub(crate) fn join(&self) {
+        // Who comes second waits here for the first.
+        let _joining = self.joining.lock();
         let threads = std::mem::take(&mut *self.threads.lock());
         for handle in threads {
             // A thread that panicked left its request unanswered, and the others went on.
