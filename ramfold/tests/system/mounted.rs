@@ -225,30 +225,30 @@ fn a_link_may_lead_to_the_directory() {
 /// Where a container has no loop devices, root's files are root's.
 #[test]
 fn through_fuse2fs_files_have_their_rights() {
-    if !needs_mount(&["fuse2fs", "mkfs.ext4", "setpriv"]) {
+    if !needs_mount(&["fuse2fs", "mkfs.ext4", "setpriv", "unshare"]) {
         return;
     }
     let _space = Space::Mount.enter();
-    let control = "/dev/loop-control";
-    succeed(tool("mount").args(["--bind", control, control]));
-    succeed(tool("mount").args(["-o", "remount,bind,nodev", control]));
     let spot = Spot::new("rights");
-    let said = spot.mount(&["--size", "64M"]);
-    assert!(said.contains("by fuse2fs"), "{said}");
-    let secret = spot.directory().join("secret");
-    fs::write(&secret, "root's").expect("room");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
-    let open = spot.directory().join("open");
-    fs::write(&open, "everybody's").expect("room");
-    let read = |file: &Path| {
-        let mut user = tool("setpriv");
-        user.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"]).arg(file);
-        user.output().expect("it starts").status.success()
-    };
     fs::set_permissions(spot.scratch.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
-    assert!(read(&open), "the directory can be reached");
-    assert!(!read(&secret), "a user reads what is root's");
-    succeed(&mut spot.ramfold("umount"));
+    // In a name space of its own, because the device is hidden from everybody who sees its mounts.
+    let script = "mount --bind /dev/loop-control /dev/loop-control
+mount -o remount,bind,nodev /dev/loop-control
+\"$0\" mount \"$1\" --size 64M
+echo \"of root\" > \"$1/secret\"
+chmod 600 \"$1/secret\"
+echo \"of all\" > \"$1/open\"
+user() { setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"; }
+user cat \"$1/open\"
+! user cat \"$1/secret\" 2>&1
+! user touch \"$1/new\" 2>&1
+\"$0\" umount \"$1\"";
+    let mut unshare = tool("unshare");
+    unshare.args(["--mount", "sh", "-e", "-c", script, BINARY]).arg(spot.directory());
+    let said = succeed(unshare.env("XDG_RUNTIME_DIR", spot.scratch.path("run")));
+    assert!(said.contains("by fuse2fs") && said.contains("of all\n"), "{said}");
+    assert!(!said.contains("of root"), "{said}");
+    assert_eq!(said.matches("ermission denied").count(), 2, "{said}");
     spot.is_gone();
 }
 
@@ -273,6 +273,35 @@ fn after_a_kill_one_command_removes_everything() {
 }
 
 /// As administrators and systemd do it.
+/// Somebody has unmounted by hand what a killed server left, and has mounted another disk there.
+#[test]
+fn of_a_dead_disk_and_a_living_one_the_living_one_is_unmounted() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("twice");
+    // The names of the places decide which one is found first.
+    let names = ["a", "b"].map(|name| format!("{name}-{}", spot.name));
+    for (dead, living) in [(&names[0], &names[1]), (&names[1], &names[0])] {
+        fs::create_dir(spot.directory()).expect("a directory");
+        spot.mount(&["--size", "64M", "--name", dead]);
+        let record = Path::new("/run/ramfold/mounts").join(dead).join("record");
+        let text = fs::read_to_string(record).expect("it is mounted");
+        let pid = text.split("\"pid\":").nth(1).and_then(|rest| rest.split(',').next());
+        signal(pid.and_then(|pid| pid.parse().ok()).expect("a number"), "KILL");
+        succeed(tool("umount").arg(spot.directory()));
+        spot.mount(&["--size", "64M", "--name", living]);
+        succeed(&mut spot.ramfold("umount"));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("there");
+        let point = spot.directory().display().to_string();
+        assert!(!mounts.contains(&format!(" {point} ")), "{mounts}");
+        succeed(&mut spot.ramfold("umount"));
+        fs::remove_dir(spot.directory()).expect("it is empty");
+    }
+    spot.is_gone();
+}
+
 #[test]
 fn umount_of_the_system_ends_the_server_too() {
     if !needs_mount(&["mkfs.ext4"]) {

@@ -169,13 +169,15 @@ impl Record {
     }
 }
 
-/// The places of this user whose disks are mounted over a directory.
+/// The place of this user whose disk is mounted over a directory. Servers that were killed may have
+/// left others, so one that lives comes first.
 pub(super) fn over(target: &Path) -> Option<Place> {
     let bases = [Path::new(SYSTEM).join(MOUNTS), runtime::directory().join(MOUNTS)];
     let private = bases.iter().filter(|base| runtime::is_private(base));
     let entries = private.flat_map(|base| fs::read_dir(base).into_iter().flatten().flatten());
-    let mut places = entries.map(|entry| Place { folder: entry.path() });
-    places.find(|place| place.target().as_deref() == Some(target))
+    let places = entries.map(|entry| Place { folder: entry.path() });
+    let is_dead = |place: &Place| !place.record().is_some_and(|record| record.is_alive());
+    places.filter(|place| place.target().as_deref() == Some(target)).min_by_key(is_dead)
 }
 
 /// The directory of all places, which is made. Root has one that outlives a login.
