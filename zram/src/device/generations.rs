@@ -19,13 +19,11 @@
 //!
 //! Lock: one, a leaf. A codec is cloned under it, which shares its tables.
 
-use std::sync::atomic::AtomicU64;
-
 use codec::Codec;
 use host::Rank;
 use host::unmodelled::RankedRwLock;
 
-use crate::cells::totals::{change, read};
+use crate::cells::totals::{AtomicU64, change, read};
 use crate::terms::PRIORITIES;
 
 /// Places for generations: all priorities but the first.
