@@ -27,7 +27,7 @@ use crate::arena::{addresses, files, narrow, pins, reach, stacks, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
 use crate::places::PAGE;
-use core::arch::naked_asm;
+use core::arch::global_asm;
 use core::ffi::c_void;
 use core::ops::Range;
 use libc::c_long;
@@ -52,10 +52,23 @@ pub(super) fn action(signal: i32) -> Action {
     Action { function, flags, restorer: come_back as *const () as usize, mask }
 }
 
-/// What unwinders look for at the end of a handler.
-#[unsafe(naked)]
-extern "C" fn come_back() {
-    naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", "syscall")
+// The end of a handler, in the form by which unwinders know it. They look for what describes the
+// byte before it, and know it only if nothing does. So no function may end there.
+global_asm!(
+    ".pushsection .text",
+    ".balign 16",
+    "nop",
+    ".globl ramfold_come_back",
+    ".hidden ramfold_come_back",
+    "ramfold_come_back:",
+    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0",
+    "syscall",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    #[link_name = "ramfold_come_back"]
+    fn come_back();
 }
 
 struct Touch {
