@@ -94,16 +94,6 @@ impl Codec {
         Ok(Codec { shuffle: self.shuffle, ..codec })
     }
 
-    /// The same codec at another level, with the same dictionary. `None` if the algorithm does not
-    /// have that level, or if its dictionary is digested for one level.
-    ///
-    /// A blob of either codec is decompressed by both.
-    pub fn at_level(&self, level: i32) -> Option<Self> {
-        let has = self.algorithm.levels()?.contains(&level);
-        let digested = self.dictionary.is_some() && self.algorithm != Algorithm::Pagelz;
-        (has && !digested).then(|| Self { level, ..self.clone() })
-    }
-
     /// The same codec for pages of numbers with `element_bytes` bytes each.
     ///
     /// It orders the bytes of a page before it compresses: first bytes, then second bytes, and so
