@@ -99,6 +99,19 @@ static void check_all(const char *what, char *at, size_t pages, uint64_t turn) {
     for (size_t p = 0; p < pages; p++) check(what, at + p * PAGE, p, turn);
 }
 
+/* Waits until some of `pages` that were filled are out, because a claim that ends sooner may end
+ * before anything folds. Ten seconds at most, so that it ends where nothing folds. */
+static void until_some_are_out(size_t pages) {
+    for (int look = 0; look < 1000; look++) {
+        FILE *file = fopen("/proc/self/statm", "r");
+        size_t size, resident;
+        if (!file || fscanf(file, "%zu %zu", &size, &resident) != 2) wrong("statm", 0);
+        fclose(file);
+        if (resident < pages) return;
+        usleep(10000);
+    }
+}
+
 static void walk(void) {
     char *at = map(PAGES);
     static uint64_t turns[12288];
@@ -611,6 +624,7 @@ static void wipes(void) {
     if (madvise(secret, 2048 * PAGE, MADV_WIPEONFORK)) wrong("madvise", 0);
     fill_all(secret, 2048, 1);
     fill_all(other, PAGES, 2);
+    until_some_are_out(2048 + PAGES);
     pid_t child = fork();
     if (child == 0) {
         for (size_t p = 0; p < 2048; p++)
@@ -630,6 +644,7 @@ static void leaves(void) {
     if (madvise(left_out, 1024 * PAGE, MADV_DONTFORK)) wrong("madvise", 1);
     fill_all(left_out, 1024, 1);
     fill_all(other, PAGES, 2);
+    until_some_are_out(1024 + PAGES);
     pid_t child = fork();
     if (child == 0) {
         char *again = mmap(left_out, 1024 * PAGE, PROT_READ | PROT_WRITE,
