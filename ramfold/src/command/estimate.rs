@@ -3,9 +3,9 @@
 //! ```text
 //!   files ------------------------.
 //!                                  >-- source -> sample -> trial per algorithm and chain order
-//!   process -> snapshot device ---'                |                |
-//!                                     thinner <----' does not fit   v
-//!                                                          row: figures of a real device
+//!   process -> snapshot device ---'                |  |             |
+//!                                     thinner <----'  v             v
+//!                                  does not fit     equal pages   row: figures of a real device
 //! ```
 //!
 //! Invariants
@@ -16,6 +16,7 @@
 //! Locks: none.
 
 mod device;
+mod equal;
 mod files;
 mod process;
 mod progress;
@@ -64,7 +65,9 @@ fn estimate(source: &Source, limit: u64) -> Result<Estimate, Failure> {
     loop {
         match rows(source, sample, limit) {
             Ok((rows, same_pages)) => {
-                return Ok(Estimate { sample, same_pages, unread: source.unread(), rows });
+                let equal_pages = equal::count(source, sample)?;
+                let unread = source.unread();
+                return Ok(Estimate { sample, same_pages, equal_pages, unread, rows });
             }
             Err(Stop::Full { stored }) => sample = sample.thinned(stored)?,
             Err(Stop::Failed(failure)) => return Err(failure),
@@ -159,6 +162,7 @@ mod tests {
         bytes.extend([1, 2, 3]);
         let estimate = estimate_of("same", &bytes, 1 << 30).unwrap();
         assert_eq!((estimate.sample.pages(), estimate.same_pages), (14, 10));
+        assert_eq!(estimate.equal_pages, 0);
     }
 
     #[test]

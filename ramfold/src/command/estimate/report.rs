@@ -20,6 +20,8 @@ use crate::line::size::{count, human};
 pub(super) struct Estimate {
     pub(super) sample: Sample,
     pub(super) same_pages: u64,
+    /// Pages of the sample that equal an earlier one, without the same-filled ones.
+    pub(super) equal_pages: u64,
     /// Pages of a process that could not be read.
     pub(super) unread: u64,
     pub(super) rows: Vec<Row>,
@@ -32,6 +34,7 @@ pub(super) fn document(estimate: &Estimate) -> Value {
     json!({
         "pages": estimate.sample.pages(),
         "same_pages": estimate.same_pages,
+        "equal_pages": estimate.equal_pages,
         "sampled": estimate.sample.is_partial(),
         "every": estimate.sample.every(),
         "unread_pages": estimate.unread,
@@ -81,8 +84,9 @@ const HEADER: [&str; 8] =
 
 fn headline(estimate: &Estimate) -> String {
     let (pages, same) = (estimate.sample.pages(), estimate.same_pages);
+    let equal = equal(estimate);
     let (pages, taken) = (count(pages, "page"), human(bytes(estimate)));
-    let mut text = format!("{pages} ({taken}), {same} same-filled");
+    let mut text = format!("{pages} ({taken}), {same} same-filled, {equal}");
     if estimate.sample.is_partial() {
         let every = estimate.sample.every();
         text += &format!("; a sample, one page of every {every}, because all would not fit");
@@ -91,6 +95,14 @@ fn headline(estimate: &Estimate) -> String {
         text += &format!("; {} more could not be read", count(estimate.unread, "page"));
     }
     text + "\n\n"
+}
+
+/// A sample misses most of the pages that equal another, so it tells the least that there are.
+fn equal(estimate: &Estimate) -> String {
+    let least = if estimate.sample.is_partial() { "at least " } else { "" };
+    let equal = estimate.equal_pages;
+    let percent = 100.0 * equal as f64 / estimate.sample.pages().max(1) as f64;
+    format!("{least}{equal} equal to an earlier one ({percent:.1} %)")
 }
 
 fn cells(estimate: &Estimate, row: &Row) -> [String; 8] {
@@ -200,7 +212,7 @@ mod tests {
             row(Algorithm::Lz4, 2, 30_000, Some(900)),
             row(Algorithm::Zstd, 3, 10_000, Some(5000)),
         ];
-        Estimate { sample, same_pages: 3, unread: 0, rows }
+        Estimate { sample, same_pages: 3, equal_pages: 2, unread: 0, rows }
     }
 
     /// One page used to be estimated "at ratio 0.03", with an algorithm recommended for it.
@@ -227,7 +239,7 @@ mod tests {
         let last = text.lines().last().unwrap();
         assert!(last.contains("smallest: --algorithm zstd --chain-order 3"), "{last}");
         assert!(last.contains("fastest: --algorithm lz4 --chain-order 3"), "{last}");
-        assert!(text.contains("10 pages (40.0 KiB), 3 same-filled\n"), "{text}");
+        assert!(text.contains("10 pages (40.0 KiB), 3 same-filled, 2 equal"), "{text}");
     }
 
     #[test]
@@ -235,7 +247,9 @@ mod tests {
         let whole = document(&estimate(Sample::of(10, 1)));
         assert_eq!((&whole["sampled"], &whole["pages"]), (&false.into(), &10.into()));
         let part = estimate(Sample::of(10, 4));
-        assert!(table(&part).contains("one page of every 4"));
+        let text = table(&part);
+        assert!(text.contains("one page of every 4"), "{text}");
+        assert!(text.contains("at least 2 equal to an earlier one (20.0 %)"), "{text}");
         assert_eq!(document(&part)["every"], 4);
     }
 

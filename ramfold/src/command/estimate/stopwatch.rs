@@ -113,7 +113,8 @@ impl Stopwatch {
     }
 }
 
-fn is_same_filled(page: &Page) -> bool {
+/// Whether a page repeats one word.
+pub(super) fn is_same_filled(page: &Page) -> bool {
     let (words, _) = page.as_chunks::<8>();
     words.iter().all(|word| *word == words[0])
 }
