@@ -47,7 +47,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         /// Pages that differ in one byte, and a set of whole pages as the naive count.
         #[test]
-        fn pages_are_counted_as_a_set_of_them_counts(kinds in prop::collection::vec(0..9_u8, 1..40)) {
+        fn pages_are_counted_as_a_set_counts_them(kinds in prop::collection::vec(0..9_u8, 1..40)) {
             let page_of = |kind: u8| {
                 let mut page = [3; host::PAGE_SIZE];
                 page[4095] = 3 + kind;
