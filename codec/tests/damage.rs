@@ -44,7 +44,8 @@ fn all_codecs() -> impl Iterator<Item = Codec> {
     let framed =
         with(Algorithm::Deflate, Parameters { winbits: Some(15), ..Parameters::default() });
     let plain = Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm));
-    plain.chain(with_dictionary).chain([framed]).collect::<Vec<_>>().into_iter()
+    let sampled = Algorithm::ALL.iter().map(|&it| Codec::new(it).with_sampled_shuffle());
+    plain.chain(with_dictionary).chain([framed]).chain(sampled).collect::<Vec<_>>().into_iter()
 }
 
 /// Pages with few and many matches, short and long literals, and of more than one length.
@@ -188,4 +189,18 @@ fn bytes_that_were_never_a_blob_are_harmless() {
             assert!(expected, "{codec}: {outcome:?} for {blob:02x?}");
         });
     }
+}
+
+#[test]
+fn a_blob_says_by_what_its_page_was_shuffled_or_is_refused() {
+    let codec = Codec::new(Algorithm::Lz4).with_sampled_shuffle();
+    let mut stream = Stream::new();
+    let mut blob = codec.compress(&mut stream, &[1; 4096]).expect("it compresses").to_vec();
+    let mut page = [0; 4096];
+    for (end, expected) in [(0, Ok(())), (3, Ok(())), (4, Err(CodecError::Corrupt))] {
+        *blob.last_mut().expect("it has an end") = end;
+        assert_eq!(codec.decompress(&mut stream, &blob, &mut page), expected, "{end}");
+        assert_eq!(codec.decompress_stateless(&blob, &mut page), expected, "{end}");
+    }
+    assert_eq!(codec.decompress(&mut stream, &[], &mut page), Err(CodecError::Corrupt));
 }

@@ -148,3 +148,16 @@ fn a_shuffle_is_kept_and_told_apart() {
     assert_eq!(with_dictionary.shuffle(), Some(4));
     assert_eq!(plain.with_shuffle(3), Err(ParameterError::Element(3)));
 }
+
+#[test]
+fn codecs_that_sample_are_equal_to_their_clones() {
+    let sampled = Codec::new(Algorithm::Lz4).with_sampled_shuffle();
+    assert!(sampled.samples_shuffle() && sampled.shuffle().is_none());
+    assert_eq!(sampled.clone(), sampled);
+    assert_ne!(Codec::new(Algorithm::Lz4).with_sampled_shuffle(), sampled);
+    assert_ne!(Codec::new(Algorithm::Lz4), sampled);
+    let with_dictionary = sampled.with_dictionary(&[7; 2000]).expect("lz4 takes one");
+    assert!(with_dictionary.samples_shuffle(), "a dictionary does not end it");
+    assert!(!sampled.with_shuffle(4).expect("a size").samples_shuffle(), "a size does");
+    assert!(sampled.dictionary_bytes() > 0, "what it learns is counted");
+}

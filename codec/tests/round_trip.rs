@@ -9,6 +9,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ramfold_codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// Every algorithm at its default and at the ends of its levels.
@@ -27,7 +28,9 @@ fn codecs() -> Vec<Codec> {
     codecs.extend(with_parameters());
     let sizes = [2, 4, 8];
     let shuffled = |codec: &Codec| sizes.map(|size| codec.with_shuffle(size).expect("a size"));
-    codecs.extend(codecs.iter().flat_map(shuffled).collect::<Vec<_>>());
+    let sampled = codecs.iter().map(Codec::with_sampled_shuffle);
+    let others: Vec<Codec> = codecs.iter().flat_map(shuffled).chain(sampled).collect();
+    codecs.extend(others);
     codecs
 }
 
@@ -130,7 +133,8 @@ fn codecs_take_turns_on_one_stream() {
 
 #[test]
 fn a_blob_does_not_depend_on_what_the_stream_did_before() {
-    for codec in codecs() {
+    // One that samples learns from what it sees.
+    for codec in codecs().into_iter().filter(|codec| !codec.samples_shuffle()) {
         let mut used = Stream::new();
         for page in [noise(PAGE_LEN_MAX), text(PAGE_LEN_MAX), vec![7; PAGE_LEN_MAX], text(999)] {
             let after_others = codec.compress(&mut used, &page).unwrap().to_vec();
@@ -177,5 +181,56 @@ proptest! {
         let page: Vec<u8> = runs.take(cut).collect();
         let mut stream = Stream::new();
         codecs().into_iter().for_each(|codec| { round_trip(&codec, &mut stream, &page); });
+    }
+}
+
+/// Numbers of `bytes` bytes each that grow slowly.
+fn numbers(bytes: usize, from: u64) -> Vec<u8> {
+    let number = |n: u64| (from + n * 1001).to_le_bytes();
+    (0..4096 / bytes as u64).flat_map(|n| number(n)[..bytes].to_vec()).collect()
+}
+
+/// Bytes of which the second half compresses to nothing, in any order of bytes.
+fn half(len: usize) -> Vec<u8> {
+    let mut page = noise(len / 2);
+    page.resize(len, 0);
+    page
+}
+
+#[test]
+fn pages_are_shuffled_where_samples_gained() {
+    let plain = Codec::new(Algorithm::Lz4);
+    let sampled = plain.with_sampled_shuffle();
+    let mut stream = Stream::new();
+    let kinds: [&dyn Fn(u64) -> Vec<u8>; 4] =
+        [&|at| numbers(8, at << 20), &|at| numbers(4, at << 20), &|_| half(4096), &|_| noise(4096)];
+    for (place, kind) in (0..).zip(kinds) {
+        stream.set_place(place);
+        let lens = |codec: &Codec, stream: &mut Stream| -> usize {
+            (0..256).map(|at| round_trip(codec, stream, &kind(at))).sum()
+        };
+        let (without, with) = (lens(&plain, &mut stream), lens(&sampled, &mut stream));
+        match place {
+            0 | 1 => assert!(with * 4 < without * 3, "place {place}: {with} of {without}"),
+            _ => assert_eq!(with, without + 256, "place {place}: a byte for each page"),
+        }
+    }
+}
+
+#[test]
+fn a_blob_is_read_after_something_else_was_learned() {
+    let sampled = Codec::new(Algorithm::Lz4).with_sampled_shuffle();
+    let mut stream = Stream::new();
+    let pages: Vec<Vec<u8>> =
+        (0..16).map(|at| if at < 4 { numbers(8, at) } else { half(4096) }).collect();
+    // The first page of a stream is a sample.
+    let blob = |page: &Vec<u8>| sampled.compress(&mut Stream::new(), page).unwrap().to_vec();
+    let blobs: Vec<Vec<u8>> = pages.iter().map(blob).collect();
+    let ends: BTreeSet<u8> = blobs.iter().filter_map(|blob| blob.last().copied()).collect();
+    assert!(ends.len() > 1, "it changed its mind: {ends:?}");
+    for (page, blob) in pages.iter().zip(&blobs) {
+        let mut back = vec![0; 4096];
+        sampled.clone().decompress(&mut stream, blob, &mut back).expect("it is whole");
+        assert_eq!(&back, page);
     }
 }

@@ -30,10 +30,11 @@ class Limit:
     memory for tables, 9 MiB for 16 GiB. Each array takes a multiple of 256 KiB of it.
 
     ``shuffle`` is the size of the arrays' elements, 2, 4 or 8 bytes, if they are alike; see
-    :func:`empty`.
+    :func:`empty`. ``"auto"`` shuffles the pages that gain by it, by what samples of the pages around
+    them say.
     """
 
-    def __init__(self, bytes, *, room=None, codec="lz4", shuffle=None):
+    def __init__(self, bytes, *, room=None, codec="lz4", shuffle="auto"):
         bytes = None if bytes is None else _size(bytes, "a limit")
         room = max(16 * (bytes or 0), 4 << 30) if room is None else _size(room, "a room")
         self._bytes = bytes
@@ -67,7 +68,7 @@ class Limit:
 
     def __repr__(self):
         return (f"ramfold.Limit({self._bytes}, room={self._room}, codec={self._codec!r}, "
-                f"shuffle={self._shuffle})")
+                f"shuffle={self._shuffle!r})")
 
     def __reduce__(self):
         raise TypeError("a Limit belongs to its process: make another one there")

@@ -28,9 +28,8 @@ class fold:
     8388607
 
     ``limit`` is how many bytes of all of them may be in memory: a number, text such as ``"256M"``,
-    a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` is the size of their elements,
-    if most are alike: 2, 4 or 8. Arrays of fewer than ``least`` bytes do
-    not fold. ``room`` is how many bytes the arrays may have altogether; each takes a multiple of
+    a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` is that of :class:`Limit`.
+    Arrays of fewer than ``least`` bytes do not fold. ``room`` is how many bytes the arrays may have altogether; each takes a multiple of
     256 KiB of it. If no room is left, NumPy raises ``MemoryError``.
 
     The block holds for the current context of ``contextvars``: for this thread, or for this task of
@@ -38,7 +37,7 @@ class fold:
     the context. Arrays stay folded after the block. Blocks may be nested; the inner one holds.
     """
 
-    def __init__(self, limit=None, *, room=None, codec=None, shuffle=None, least="64K"):
+    def __init__(self, limit=None, *, room=None, codec=None, shuffle="auto", least="64K"):
         least = _size(least, "the least size")
         folding = process().get()
         if folding.mode != "thread":
@@ -46,7 +45,7 @@ class fold:
                                + _REMEDY)
         if not isinstance(limit, Limit):
             limit = Limit(limit, room=room, codec=codec or "lz4", shuffle=shuffle)
-        elif room is not None or codec is not None or shuffle is not None:
+        elif room is not None or codec is not None or shuffle != "auto":
             raise TypeError("room, codec and shuffle are those of the Limit")
         self._limit = limit
         self._hook = limit._shared.hook(least)

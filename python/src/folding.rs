@@ -74,7 +74,7 @@ impl Folding {
         bytes: usize,
         limit: Option<usize>,
         codec: &str,
-        shuffle: Option<usize>,
+        shuffle: Option<Shuffle>,
     ) -> PyResult<Fold> {
         let config = config(limit, codec, shuffle)?;
         let region = py.detach(|| RawRegion::map(&self.pager, bytes, &config));
@@ -88,7 +88,7 @@ impl Folding {
         room: usize,
         limit: Option<usize>,
         codec: &str,
-        shuffle: Option<usize>,
+        shuffle: Option<Shuffle>,
     ) -> PyResult<Shared> {
         let config = config(limit, codec, shuffle)?;
         let field = py.detach(|| Field::map(&self.pager, room, &config));
@@ -110,11 +110,28 @@ impl Folding {
     }
 }
 
-fn config(limit: Option<usize>, codec: &str, shuffle: Option<usize>) -> PyResult<RegionConfig> {
+/// How pages are shuffled.
+#[derive(FromPyObject)]
+enum Shuffle {
+    /// By elements of so many bytes.
+    Bytes(usize),
+    /// `auto`: those that gain by it, as samples say.
+    Word(String),
+}
+
+fn config(limit: Option<usize>, codec: &str, shuffle: Option<Shuffle>) -> PyResult<RegionConfig> {
     let refused = |error: &dyn std::error::Error| PyValueError::new_err(error.to_string());
     let mut algorithm = codec.parse::<Codec>().map_err(|error| refused(&error))?;
-    if let Some(bytes) = shuffle {
-        algorithm = algorithm.with_shuffle(bytes).map_err(|error| refused(&error))?;
+    match shuffle {
+        None => {}
+        Some(Shuffle::Bytes(bytes)) => {
+            algorithm = algorithm.with_shuffle(bytes).map_err(|error| refused(&error))?;
+        }
+        Some(Shuffle::Word(word)) if word == "auto" => algorithm = algorithm.with_sampled_shuffle(),
+        Some(Shuffle::Word(word)) => {
+            let text = format!("pages are shuffled by 2, 4 or 8 bytes, or \"auto\", not {word:?}");
+            return Err(PyValueError::new_err(text));
+        }
     }
     Ok(RegionConfig { algorithm, resident_limit: limit, ..RegionConfig::default() })
 }

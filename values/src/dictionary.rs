@@ -56,8 +56,9 @@ impl Dictionary {
     /// [`ValuesError::Parameter`] if it has no use for a dictionary.
     pub fn codec(&self, plain: &Codec) -> Result<Codec, ValuesError> {
         let mut codecs = self.codecs.lock();
+        let shuffle = |codec: &Codec| (codec.shuffle(), codec.samples_shuffle());
         let parameters =
-            |codec: &Codec| (codec.algorithm(), codec.level(), codec.winbits(), codec.shuffle());
+            |codec: &Codec| (codec.algorithm(), codec.level(), codec.winbits(), shuffle(codec));
         if let Some(made) = codecs.iter().find(|made| parameters(made) == parameters(plain)) {
             return Ok(made.clone());
         }

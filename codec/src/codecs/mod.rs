@@ -15,6 +15,7 @@
 //! Lock: one for each stream of `streams`.
 
 mod dictionary;
+mod guide;
 mod page_codec;
 mod shuffle;
 mod stream;

@@ -4,6 +4,7 @@
 //!   algorithm | level | winbits | dictionary | shuffle      all clones share the dictionary
 //!
 //!   page --shuffle, if it has one--> algorithm --> blob
+//!        --shuffle by a guide------> algorithm --> blob, size of element       one byte behind it
 //! ```
 //!
 //! Invariant: a codec has no parameter that its algorithm does not have. Every constructor checks
@@ -12,6 +13,7 @@
 //! Locks: those of a dictionary.
 
 use super::dictionary::Dictionary;
+use super::guide::{Guide, WAYS};
 use super::shuffle::Element;
 use super::stream::{Settings, Stream, decompress_stateless};
 use crate::algorithms::{deflate, lz4};
@@ -22,7 +24,8 @@ use std::sync::Arc;
 
 /// An algorithm with its parameters.
 ///
-/// Two codecs are equal if they make the same blobs. A dictionary is equal only to its clones.
+/// Two codecs are equal if they make the same blobs. A dictionary is equal only to its clones, and
+/// so is a codec that [samples](Codec::with_sampled_shuffle).
 ///
 /// ```
 /// use ramfold_codec::{Codec, Stream};
@@ -41,7 +44,16 @@ pub struct Codec {
     level: i32,
     winbits: i32,
     dictionary: Option<Arc<Dictionary>>,
-    shuffle: Option<Element>,
+    shuffle: Shuffle,
+}
+
+/// By which size of element pages are shuffled.
+#[derive(Clone, Debug)]
+enum Shuffle {
+    /// All by the same, or none.
+    Fixed(Option<Element>),
+    /// Each as its blob says.
+    Sampled(Arc<Guide>),
 }
 
 /// What a codec is made from. `None` stands for the default.
@@ -68,7 +80,7 @@ impl Codec {
             level,
             winbits: deflate::WINBITS_DEFAULT,
             dictionary: None,
-            shuffle: None,
+            shuffle: Shuffle::Fixed(None),
         }
     }
 
@@ -91,7 +103,7 @@ impl Codec {
         let parameters =
             Parameters { level: self.level(), winbits: self.winbits(), dictionary: Some(content) };
         let codec = Self::with_parameters(self.algorithm, &parameters)?;
-        Ok(Codec { shuffle: self.shuffle, ..codec })
+        Ok(Codec { shuffle: self.shuffle.clone(), ..codec })
     }
 
     /// The same codec for pages of numbers with `element_bytes` bytes each.
@@ -115,16 +127,50 @@ impl Codec {
     ///
     /// [`ParameterError::Element`] unless `element_bytes` is 2, 4 or 8.
     pub fn with_shuffle(&self, element_bytes: usize) -> Result<Self, ParameterError> {
-        let shuffle = Some(Element::of_bytes(element_bytes)?);
+        let shuffle = Shuffle::Fixed(Some(Element::of_bytes(element_bytes)?));
         Ok(Codec { shuffle, ..self.clone() })
     }
 
-    /// Bytes of the elements by which it shuffles; `None` if it does not.
+    /// The same codec for pages of which nothing is known. It shuffles those that gain by it.
+    ///
+    /// One page in 64 is a sample: it is compressed as it is, and shuffled by elements of 2, 4 and
+    /// 8 bytes. The other pages of its [place](Stream::set_place) are then compressed in the best
+    /// of these ways. It has to gain 5 %. While samples say nothing new, one page in 1024 is one.
+    /// Each blob is one byte longer, which says how it was made.
+    ///
+    /// Clones share what they learned.
+    ///
+    /// ```
+    /// # use ramfold_codec::{Algorithm, Codec, Stream};
+    /// let page = |from: u64| -> Vec<u8> {
+    ///     (from..from + 512).flat_map(|n| (n * 1_000_003).to_le_bytes()).collect()
+    /// };
+    /// let codec = Codec::new(Algorithm::Lz4).with_sampled_shuffle();
+    /// let mut stream = Stream::new();
+    /// let first = codec.compress(&mut stream, &page(0))?.to_vec(); // a sample
+    /// let second = codec.compress(&mut stream, &page(9999))?.to_vec();
+    /// assert!(second.len() < 2048);
+    /// let mut back = [0; 4096];
+    /// codec.decompress(&mut stream, &second, &mut back)?;
+    /// assert_eq!(back[..], page(9999));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_sampled_shuffle(&self) -> Self {
+        Codec { shuffle: Shuffle::Sampled(Arc::new(Guide::new())), ..self.clone() }
+    }
+
+    /// Bytes of the elements by which it shuffles all pages; `None` if it does not.
     pub const fn shuffle(&self) -> Option<usize> {
         match self.shuffle {
-            Some(element) => Some(element.bytes()),
-            None => None,
+            Shuffle::Fixed(Some(element)) => Some(element.bytes()),
+            Shuffle::Fixed(None) | Shuffle::Sampled(_) => None,
         }
+    }
+
+    /// Whether it shuffles the pages that gain by it.
+    pub const fn samples_shuffle(&self) -> bool {
+        matches!(self.shuffle, Shuffle::Sampled(_))
     }
 
     /// `algorithm` with any of its parameters. A dictionary is digested here, once.
@@ -179,10 +225,14 @@ impl Codec {
         if self.algorithm.takes_winbits() { Some(self.winbits) } else { None }
     }
 
-    /// Bytes on the heap of its dictionary, which all clones share; 0 if it has none. They are not
-    /// in [`Stream::heap_bytes`].
+    /// Bytes on the heap of its dictionary and of what its samples taught, which all clones share;
+    /// 0 if it has neither. They are not in [`Stream::heap_bytes`].
     pub fn dictionary_bytes(&self) -> usize {
-        self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
+        let learned = match &self.shuffle {
+            Shuffle::Sampled(guide) => guide.heap_bytes(),
+            Shuffle::Fixed(_) => 0,
+        };
+        learned + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
     }
 
     fn settings(&self) -> Settings<'_> {
@@ -205,7 +255,42 @@ impl Codec {
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         check_page_len(page.len())?;
-        match self.shuffle {
+        match &self.shuffle {
+            Shuffle::Fixed(None) => stream.compress(self.settings(), page),
+            Shuffle::Fixed(Some(element)) => self.compress_shuffled(*element, stream, page),
+            Shuffle::Sampled(guide) => self.compress_guided(guide, stream, page),
+        }
+    }
+
+    /// Not inlined, because it is only for codecs that sample.
+    #[inline(never)]
+    fn compress_guided<'s>(
+        &self,
+        guide: &Guide,
+        stream: &'s mut Stream,
+        page: &[u8],
+    ) -> Result<&'s [u8], CodecError> {
+        let place = stream.place();
+        let way = if stream.is_sample(guide.every()) {
+            let mut lens = [0; WAYS.len()];
+            for (len, &way) in lens.iter_mut().zip(&WAYS) {
+                *len = self.compress_as(way, stream, page)?.len();
+            }
+            guide.learn(place, lens)
+        } else {
+            guide.way(place)
+        };
+        let len = self.compress_as(WAYS[way], stream, page)?.len();
+        Ok(stream.with_end(len, way as u8))
+    }
+
+    fn compress_as<'s>(
+        &self,
+        way: Option<Element>,
+        stream: &'s mut Stream,
+        page: &[u8],
+    ) -> Result<&'s [u8], CodecError> {
+        match way {
             None => stream.compress(self.settings(), page),
             Some(element) => self.compress_shuffled(element, stream, page),
         }
@@ -242,7 +327,8 @@ impl Codec {
         page: &mut [u8],
     ) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        self.unshuffled(page, |page| stream.decompress(self.settings(), blob, page))
+        let (element, blob) = self.element_of(blob)?;
+        unshuffled(element, page, |page| stream.decompress(self.settings(), blob, page))
     }
 
     /// Whether only a stream can decompress its blobs. Then
@@ -260,19 +346,20 @@ impl Codec {
     /// [needs a stream](Self::needs_stream_to_decompress).
     pub fn decompress_stateless(&self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        self.unshuffled(page, |page| decompress_stateless(self.settings(), blob, page))
+        let (element, blob) = self.element_of(blob)?;
+        unshuffled(element, page, |page| decompress_stateless(self.settings(), blob, page))
     }
 
-    /// Fills a page by `decompress`, and orders its bytes if they were shuffled.
+    /// By which elements the page of a blob was shuffled, and the blob of its algorithm.
     #[inline]
-    fn unshuffled(
-        &self,
-        page: &mut [u8],
-        decompress: impl FnOnce(&mut [u8]) -> Result<(), CodecError>,
-    ) -> Result<(), CodecError> {
+    fn element_of<'b>(&self, blob: &'b [u8]) -> Result<(Option<Element>, &'b [u8]), CodecError> {
         match self.shuffle {
-            None => decompress(page),
-            Some(element) => unshuffled(element, page, decompress),
+            Shuffle::Fixed(element) => Ok((element, blob)),
+            Shuffle::Sampled(_) => {
+                let (&way, blob) = blob.split_last().ok_or(CodecError::Corrupt)?;
+                let element = WAYS.get(usize::from(way)).ok_or(CodecError::Corrupt)?;
+                Ok((*element, blob))
+            }
         }
     }
 
@@ -288,9 +375,22 @@ impl Codec {
     }
 }
 
+/// Fills a page by `decompress`, and orders its bytes if they were shuffled.
+#[inline]
+fn unshuffled(
+    element: Option<Element>,
+    page: &mut [u8],
+    decompress: impl FnOnce(&mut [u8]) -> Result<(), CodecError>,
+) -> Result<(), CodecError> {
+    match element {
+        None => decompress(page),
+        Some(element) => unshuffled_by(element, page, decompress),
+    }
+}
+
 /// Not inlined, for the same reason as `compress_shuffled`.
 #[inline(never)]
-fn unshuffled(
+fn unshuffled_by(
     element: Element,
     page: &mut [u8],
     decompress: impl FnOnce(&mut [u8]) -> Result<(), CodecError>,
@@ -309,9 +409,13 @@ impl PartialEq for Codec {
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
             _ => false,
         };
-        let parameters =
-            |codec: &Self| (codec.algorithm, codec.level, codec.winbits, codec.shuffle);
-        same_dictionary && parameters(self) == parameters(other)
+        let same_shuffle = match (&self.shuffle, &other.shuffle) {
+            (Shuffle::Fixed(mine), Shuffle::Fixed(theirs)) => mine == theirs,
+            (Shuffle::Sampled(mine), Shuffle::Sampled(theirs)) => Arc::ptr_eq(mine, theirs),
+            _ => false,
+        };
+        let parameters = |codec: &Self| (codec.algorithm, codec.level, codec.winbits);
+        same_dictionary && same_shuffle && parameters(self) == parameters(other)
     }
 }
 

@@ -8,7 +8,8 @@
 //!   deflate, zstd     up to four compressors by their parameters, one decompressor
 //! ```
 //!
-//! Invariant: `output` is empty, or it has room for the longest blob of any algorithm.
+//! Invariant: `output` is empty, or it has room for the longest blob of any algorithm, and a byte
+//! more.
 //!
 //! Locks: those of a dictionary.
 
@@ -35,6 +36,12 @@ pub(crate) struct Settings<'d> {
 pub struct Stream {
     /// Empty until the first compression.
     output: Box<[u8]>,
+    /// Where in it the last blob begins.
+    made: usize,
+    /// Of the pages that are compressed now.
+    place: u64,
+    /// Pages until the next sample of a codec that samples.
+    unsampled: u32,
     lzo: Option<lzo::Compressor>,
     lz4: lz4::Context,
     lz4hc: lz4hc::Context,
@@ -49,9 +56,33 @@ impl Stream {
         Self::default()
     }
 
+    /// Says where the next pages are from, for codecs that
+    /// [sample](crate::Codec::with_sampled_shuffle). Pages with the same number are likely to hold
+    /// the same kind of data: those of one stretch of addresses, or of one array. It is 0 at first.
+    pub fn set_place(&mut self, place: u64) {
+        self.place = place;
+    }
+
+    pub(crate) fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// Whether the next page is a sample, one of `every` pages. The first is.
+    pub(crate) fn is_sample(&mut self, every: u32) -> bool {
+        let is_sample = self.unsampled == 0;
+        self.unsampled = if is_sample { every } else { self.unsampled.min(every) } - 1;
+        is_sample
+    }
+
+    /// The blob of `len` bytes that was made last, with a byte behind it.
+    pub(crate) fn with_end(&mut self, len: usize, end: u8) -> &[u8] {
+        self.output[self.made + len] = end;
+        &self.output[self.made..self.made + len + 1]
+    }
+
     /// Bytes on the heap, with those that the libraries have allocated.
     pub fn heap_bytes(&self) -> usize {
-        let Self { output, lzo, lz4, lz4hc, zstd, deflate, pagelz } = self;
+        let Self { output, lzo, lz4, lz4hc, zstd, deflate, pagelz, .. } = self;
         output.len()
             + lzo.as_ref().map_or(0, |_| lzo::Compressor::BYTES)
             + lz4.heap_bytes()
@@ -69,6 +100,7 @@ impl Stream {
     ) -> Result<&[u8], CodecError> {
         self.prepare_output()?;
         let blob = self.compress_to_output(settings, page)?;
+        self.made = blob.start;
         Ok(&self.output[blob])
     }
 
@@ -124,7 +156,7 @@ impl Stream {
     fn prepare_output(&mut self) -> Result<(), CodecError> {
         if self.output.is_empty() {
             let bounds = Algorithm::ALL.iter().map(|&algorithm| bound(algorithm, PAGE_LEN_MAX));
-            let len = bounds.max().unwrap_or(0);
+            let len = bounds.max().unwrap_or(0) + 1;
             let mut output = Vec::new();
             output.try_reserve_exact(len).map_err(|_| CodecError::NoMemory)?;
             output.resize(len, 0);

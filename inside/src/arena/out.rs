@@ -171,7 +171,7 @@ fn store_run(
         if !copy_closed(&(page..page + PAGE), copy) {
             break;
         }
-        let Some(slot) = fold.store.keep(copy) else { break };
+        let Some(slot) = fold.store.keep(page, copy) else { break };
         slots.push(slot);
     }
     if let Some(began) = began.filter(|_| !slots.is_empty()) {

@@ -240,15 +240,13 @@ impl Engine {
 
     fn compress(&self, tray: u32, place: usize) -> Kept {
         let word = Word::tray(tray, place);
-        let page = {
+        let (home, page) = {
             let mut state = self.patient();
-            if state.home(tray, place, word).is_none() {
-                return Kept::Gone;
-            }
+            let Some(home) = state.home(tray, place, word) else { return Kept::Gone };
             // SAFETY: the page is there, and only this thread empties trays.
-            unsafe { state.trays.pages(tray, place, 1) }
+            (home, unsafe { state.trays.pages(tray, place, 1) })
         };
-        let kept = self.store.keep(page);
+        let kept = self.store.keep(home, page);
         if let Some(slot) = kept {
             let mut state = self.patient();
             if let Some(home) = state.home(tray, place, word) {
@@ -293,7 +291,7 @@ impl Engine {
             let Place::Tray(tray, place) = word.place() else { continue };
             // SAFETY: the word says that the page is there; trays are emptied under no word (E3).
             let page = unsafe { state.trays.pages(tray, place, 1) };
-            match self.store.keep(page) {
+            match self.store.keep(home, page) {
                 Some(slot) => state.book.set(home, Word::slot(slot)),
                 None => lost("a forked child's memory has no room"),
             }

@@ -19,6 +19,7 @@ use std::ops::Range;
 use disk::{DiskError, check_range};
 use host::PAGE_SIZE;
 
+use super::store::place;
 use crate::device::Zram;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
@@ -55,10 +56,22 @@ impl Zram {
     /// Those of [`Zram::read_page`], [`DiskError::ReadOnly`], [`DiskError::NoSpace`] at the limit,
     /// and [`DiskError::NoMemory`]. The page is unchanged then.
     pub fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.write_page_of(page, place(page), data)
+    }
+
+    /// As [`Zram::write_page`], for a client of which neighbouring pages do not belong together.
+    /// `place` says which pages are likely to hold the same kind of data, for an algorithm that
+    /// [samples](codec::Codec::with_sampled_shuffle). Otherwise each 2 MiB of the device are a
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Zram::write_page`].
+    pub fn write_page_of(&self, page: u64, place: u64, data: &[u8]) -> Result<(), DiskError> {
         self.check_writable()?;
         self.check_page(page, data.len())?;
         let _change = self.counters.change();
-        self.counted_write(self.store_page(page, data))
+        self.counted_write(self.store_page(page, place, data))
     }
 
     /// As [`Zram::write_page`], for a caller that holds locks. At the limit it neither compacts nor
@@ -71,7 +84,7 @@ impl Zram {
         self.check_writable()?;
         self.check_page(page, data.len())?;
         let _change = self.counters.change();
-        self.counted_write(self.try_store_page(page, data))
+        self.counted_write(self.try_store_page(page, place(page), data))
     }
 
     /// Empties pages: they read as zeros, and what they held is freed. A range without pages is

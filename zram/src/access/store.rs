@@ -29,6 +29,14 @@ use crate::terms::disk_error;
 /// Times that a write brings memory down before the target is lifted. Other writers may be faster.
 const ATTEMPTS: usize = 8;
 
+/// Pages of a place, in which the same kind of data is likely: 2 MiB.
+const PLACE_PAGES: u64 = 512;
+
+/// The place of a page, unless the client knows better.
+pub(crate) fn place(page: u64) -> u64 {
+    page / PLACE_PAGES
+}
+
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
     Same(Same),
@@ -36,16 +44,23 @@ enum Encoded<'p> {
 }
 
 impl Zram {
-    /// Stores a whole page.
-    pub(crate) fn store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
-        self.with_room(|| self.try_store_page(page, data))
+    /// Stores a whole page, which is of a place ([`Stream::set_place`]).
+    pub(crate) fn store_page(&self, page: u64, place: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.with_room(|| self.try_store_page(page, place, data))
     }
 
-    pub(crate) fn try_store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+    /// As `store_page`, except that it makes no room.
+    pub(crate) fn try_store_page(
+        &self,
+        page: u64,
+        place: u64,
+        data: &[u8],
+    ) -> Result<(), DiskError> {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }
         self.with_stream(|stream| {
+            stream.set_place(place);
             let object = self.compress(stream, data)?;
             self.put_page(page, Encoded::Object(object))
         })
@@ -92,6 +107,7 @@ impl Zram {
                 Decoded::Page => {}
             }
             edit(&mut data);
+            stream.set_place(place(page));
             let encoded = match self.same_filled(&data) {
                 Some(same) => Encoded::Same(same),
                 None => Encoded::Object(self.compress(stream, &data)?),

@@ -83,7 +83,7 @@ mod tests {
         config.recompression[0] = Some(Codec::new(Algorithm::Zstd));
         let device = Zram::new(small::memory(), config).expect("a device");
         let text: Vec<u8> = (0..PAGE_SIZE).map(|at| (at * at / 97) as u8 & 15).collect();
-        device.store_page(3, &text).expect("room");
+        device.store_page(3, 0, &text).expect("room");
         device.recompress(&Recompress::with(1)).expect("it runs");
         let mut data = [0; PAGE_SIZE];
         let found = device.read_slot(3, None, &mut data);
@@ -97,7 +97,7 @@ mod tests {
     fn a_cell_that_means_nothing_is_an_error_and_no_hole() {
         let config = ZramConfig::new("zram0", 1 << 20);
         let device = Zram::new(small::memory(), config).expect("a device");
-        device.store_page(3, &[5; PAGE_SIZE]).expect("room");
+        device.store_page(3, 0, &[5; PAGE_SIZE]).expect("room");
         device.slots.lock(3).expect("it is there").put_value(7, 9);
         let mut data = [0; PAGE_SIZE];
         let found = device.load_page(3, &mut data);

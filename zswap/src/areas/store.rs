@@ -31,6 +31,9 @@ use crate::cells::{Event, Stored, stored};
 use crate::shared::Core;
 use crate::terms::{GroupId, Incompressible, StoreError};
 
+/// Pages of an area in which the same kind of data is likely, for an algorithm that samples: 2 MiB.
+const PLACE_PAGES: u64 = 512;
+
 /// A page ready to be put in a cell.
 enum Encoded<'p> {
     Same(Same),
@@ -156,6 +159,7 @@ impl AreaInner {
         core.with_stream(|stream| {
             // The caller has the stream: `algorithms` says why.
             let (algorithm, codec) = core.algorithms.current();
+            stream.set_place(page / PLACE_PAGES);
             let object = core.compress(codec, stream, data, (group, patience))?;
             self.put(page, Encoded::Blob { algorithm, object }, group).map_err(Refusal::Error)
         })
