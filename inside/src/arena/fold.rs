@@ -74,6 +74,8 @@ pub(crate) struct Fold {
     pub(crate) room: i64,
     /// Nothing more can leave, so faults are served above the limit too.
     pub(crate) stuck: bool,
+    /// Bytes that the process may have.
+    pub(crate) quota: u64,
 }
 
 impl Fold {
@@ -101,6 +103,7 @@ impl Fold {
             next_walk: 0,
             room: 0,
             stuck: false,
+            quota: u64::MAX,
         }
     }
 

@@ -79,16 +79,29 @@ static uint64_t roll(void) {
     return chance;
 }
 
+// Pages do not compress: the second argument is "noise".
+static int is_noise;
+
 // The words of a page say which page it is and how often it was written.
+static uint64_t word(size_t page, uint64_t turn, int i) {
+    uint64_t value = page * 1000003 + turn * 7 + i / 16;
+    if (!is_noise) return value;
+    // splitmix64, by Sebastiano Vigna.
+    value = (value << 9) + i + 0x9e3779b97f4a7c15u;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
 static void fill(char *at, size_t page, uint64_t turn) {
     uint64_t *words = (uint64_t *)at;
-    for (int i = 0; i < PAGE / 8; i++) words[i] = page * 1000003 + turn * 7 + i / 16;
+    for (int i = 0; i < PAGE / 8; i++) words[i] = word(page, turn, i);
 }
 
 static void check(const char *what, char *at, size_t page, uint64_t turn) {
     uint64_t *words = (uint64_t *)at;
     for (int i = 0; i < PAGE / 8; i += 37)
-        if (words[i] != page * 1000003 + turn * 7 + i / 16) wrong(what, page);
+        if (words[i] != word(page, turn, i)) wrong(what, page);
 }
 
 static void fill_all(char *at, size_t pages, uint64_t turn) {
@@ -1290,6 +1303,7 @@ static void waits(void) {
 
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
+    is_noise = count > 2 && !strcmp(words[2], "noise");
     static const struct {
         const char *name;
         void (*work)(void);
