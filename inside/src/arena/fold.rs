@@ -76,6 +76,8 @@ pub(crate) struct Fold {
     pub(crate) stuck: bool,
     /// Bytes that the process may have.
     pub(crate) quota: u64,
+    /// There is a pager that writes to the disk. A child by `clone` has none.
+    pub(crate) is_written: bool,
 }
 
 impl Fold {
@@ -104,6 +106,7 @@ impl Fold {
             room: 0,
             stuck: false,
             quota: u64::MAX,
+            is_written: false,
         }
     }
 

@@ -279,6 +279,7 @@ pub(crate) fn settle() {
     // SAFETY: there is one thread, and the work on the state was done.
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
     if let Some(state) = state {
+        state.fold.iter_mut().for_each(|fold| fold.is_written = false);
         state.stacks.settle(thread());
         state.wide.settle(thread());
         state.is_new = true;

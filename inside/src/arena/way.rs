@@ -198,7 +198,8 @@ fn make_room(state: &mut State, pages: i64) {
 
 /// Whether pages have to go on to the disk, which the pager alone does.
 fn overflows(state: &State) -> bool {
-    state.fold.as_ref().is_some_and(|fold| fold.store.overflow(fold.quota).is_some())
+    let overflows = |fold: &Fold| fold.is_written && fold.store.overflow(fold.quota).is_some();
+    state.fold.as_ref().is_some_and(overflows)
 }
 
 /// Makes something leave: `least` pages if there are, and more if no thread waits for the lock.

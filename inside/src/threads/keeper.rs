@@ -181,6 +181,7 @@ impl Keeper {
                 fold.room = room / PAGE as i64;
                 fold.set_resting_max(resting_max(quota));
                 fold.quota = quota;
+                fold.is_written = self.writer.is_some();
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
@@ -215,7 +216,10 @@ impl Keeper {
                 state.fold.as_ref().and_then(|fold| fold.store.overflow(fold.quota))
             });
             let pick = pick.or((stored == 0).then_some(Pick::All));
-            let written = pick.map_or(0, |pick| self.write_some(pick));
+            let (written, has_room) = pick.map_or((0, true), |pick| self.write_some(pick));
+            if written == 0 || has_room {
+                arena::go_on();
+            }
             if written > 0 {
                 // For each batch, one of a window that has few pages left.
                 self.write_some(Pick::Sparse);
@@ -228,26 +232,26 @@ impl Keeper {
         left
     }
 
-    /// Writes a batch. Returns how many pages left memory. While the disk works, threads of the
-    /// program go on.
-    fn write_some(&mut self, pick: Pick) -> usize {
-        let Some(writer) = &mut self.writer else { return 0 };
+    /// Writes a batch. Returns how many pages left memory, and whether there is room now. While the
+    /// disk works, threads of the program go on.
+    fn write_some(&mut self, pick: Pick) -> (usize, bool) {
+        let Some(writer) = &mut self.writer else { return (0, true) };
         let begun = arena::patiently(|state| {
             state.fold.as_ref().is_some_and(|fold| fold.store.begin_batch(writer, pick))
         });
-        let mut pages = 0;
+        let (mut pages, mut has_room) = (0, true);
         if begun {
             writer.write();
-            pages = arena::patiently(|state| {
-                let Some(fold) = &mut state.fold else { return 0 };
+            (pages, has_room) = arena::patiently(|state| {
+                let Some(fold) = &mut state.fold else { return (0, true) };
+                let before = fold.store.compressed();
                 let pages = fold.store.end_batch(writer);
-                fold.room += pages as i64 / 2;
-                pages
+                fold.room += before.saturating_sub(fold.store.compressed()) as i64 / PAGE as i64;
+                (pages, fold.room > 0)
             });
         }
         count_written(self.board, self.slot, writer, pages);
-        arena::go_on();
-        pages
+        (pages, has_room)
     }
 
     fn compact(&mut self) {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emptiest_window_is_emptied_when_half_is_free() {
+    fn the_emptiest_window_is_emptied_when_many_blocks_are_free() {
         yard::reserve_for_tests();
         let mut windows = Windows::default();
         for number in 0..4 {
@@ -230,11 +230,11 @@ mod tests {
             (0..BLOCKS).for_each(|block| windows.take(number * BLOCKS + block));
         }
         assert_eq!(windows.sparsest(), None);
-        (0..BLOCKS).for_each(|block| windows.give(3 * BLOCKS + block));
-        (0..BLOCKS / 2).for_each(|block| windows.give(2 * BLOCKS + block));
-        assert_eq!(windows.sparsest(), None, "a half is live, and a window");
-        (0..BLOCKS / 2 + 1).for_each(|block| windows.give(block));
+        (2 * BLOCKS..4 * BLOCKS).for_each(|block| windows.give(block));
+        (0..BLOCKS / 2).for_each(|block| windows.give(block));
         (0..BLOCKS / 2).for_each(|block| windows.give(BLOCKS + block));
+        assert_eq!(windows.sparsest(), None, "one of four is live");
+        windows.give(BLOCKS - 1);
         assert_eq!(windows.sparsest(), Some(0), "the last one is current");
     }
 }

@@ -29,7 +29,11 @@
 //   memory narrow    threads with the smallest stacks, and requests that such threads serve
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
+//   memory rests     memory that nobody touches until a line comes
+//   memory jails     a program that goes to another root and another user
 //   memory waits     waits for SIGTERM and ends with 5
+//
+// With "noise" as a second word the memory does not compress.
 
 #define _GNU_SOURCE
 #include <aio.h>
@@ -79,7 +83,7 @@ static uint64_t roll(void) {
     return chance;
 }
 
-// Pages do not compress: the second argument is "noise".
+// Pages do not compress.
 static int is_noise;
 
 // The words of a page say which page it is and how often it was written.
@@ -1294,6 +1298,38 @@ static void at_term(int signal) {
     _exit(5);
 }
 
+static void rests(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 3);
+    until_some_are_out(PAGES);
+    puts("rests");
+    fflush(stdout);
+    if (getchar() == EOF) wrong("no line", 0);
+    check_all("what rested", at, PAGES, 3);
+}
+
+static void jails(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 1);
+    until_some_are_out(PAGES);
+    if (chdir("/proc") || (geteuid() == 0 && chroot("/proc"))) wrong("chroot", 0);
+    if (geteuid() == 0 && (setgid(65534) || setuid(65534))) wrong("setuid", 0);
+    for (int turn = 1; turn < 4; turn++) {
+        check_all("a prisoner", at, PAGES, turn);
+        fill_all(at, PAGES, turn + 1);
+    }
+    pid_t child = fork();
+    if (child < 0) wrong("fork", 0);
+    if (child == 0) {
+        check_all("a prisoner's child", at, PAGES, 4);
+        fill_all(at, PAGES, 5);
+        check_all("a prisoner's child", at, PAGES, 5);
+        _exit(0);
+    }
+    expect_child(child);
+    check_all("a prisoner", at, PAGES, 4);
+}
+
 static void waits(void) {
     signal(SIGTERM, at_term);
     puts("waits");
@@ -1308,7 +1344,7 @@ int main(int count, char **words) {
         const char *name;
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
-               {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
+               {"waits", waits}, {"rests", rests}, {"jails", jails}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves}, {"leftout", leftout},
                {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
