@@ -17,7 +17,7 @@ pub(super) fn store(board: &Board, codec: Codec) -> Result<Store, String> {
     }
 }
 
-/// Says what a writer has done: so many pages left memory.
+/// Says what a writer of a store has done: so many pages left memory.
 pub(super) fn count_written(board: &Board, slot: &Slot, writer: &mut Writer, pages: usize) {
     // relaxed: figures.
     slot.disk_out.fetch_add(pages as u64, Ordering::Relaxed);

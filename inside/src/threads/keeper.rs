@@ -182,6 +182,7 @@ impl Keeper {
                 fold.set_resting_max(resting_max(quota));
                 fold.quota = quota;
                 fold.is_written = self.writer.is_some();
+                fold.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
@@ -246,6 +247,7 @@ impl Keeper {
                 let Some(fold) = &mut state.fold else { return (0, true) };
                 let before = fold.store.compressed();
                 let pages = fold.store.end_batch(writer);
+                fold.store.set_refuses(writer.waits());
                 fold.room += before.saturating_sub(fold.store.compressed()) as i64 / PAGE as i64;
                 (pages, fold.room > 0)
             });

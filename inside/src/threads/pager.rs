@@ -324,6 +324,7 @@ impl Pager {
     /// Keeps the process within `quota`.
     fn hold(&mut self, engine: &Engine, used: u64, quota: u64) {
         STILL.pause();
+        engine.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
         let margin = (quota / 64).max(1 << 20);
         let room = quota as i64 - used as i64;
         // relaxed: the server reads it as a figure of a moment ago.
@@ -422,6 +423,7 @@ impl Pager {
     fn write_some(&mut self, engine: &Engine, pick: Pick) -> usize {
         let Some(writer) = &mut self.writer else { return 0 };
         let pages = writer.write_some(&engine.store, pick);
+        engine.store.set_refuses(writer.waits());
         count_written(self.board, self.slot, writer, pages);
         pages
     }

@@ -23,7 +23,7 @@ use disk::Seal;
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
 
 /// Frames of a store's arena at least.
@@ -47,6 +47,8 @@ pub(crate) struct Store {
     seal: Option<Arc<Seal>>,
     /// Pages that were read from the disk since that was asked.
     fetched: AtomicU64,
+    /// The disk has refused something a moment ago.
+    refuses: AtomicBool,
 }
 
 #[derive(Default)]
@@ -110,7 +112,7 @@ impl Store {
         zram.prepare().map_err(|error| error.to_string())?;
         let slots = RankedMutex::new(Rank::Leaf, Slots::default());
         let (wasted, fetched) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Store { zram, slots, wasted, seal, fetched })
+        Ok(Store { zram, slots, wasted, seal, fetched, refuses: AtomicBool::new(false) })
     }
 
     /// Keeps a page, and gives its slot; `None` if there is no room.
@@ -225,10 +227,20 @@ impl Store {
     /// Which pages are to go to the disk now, in a process that may have so many bytes.
     pub(crate) fn overflow(&self, quota: u64) -> Option<Pick> {
         self.seal.as_ref()?;
+        // relaxed: it is advice.
+        if self.refuses.load(Ordering::Relaxed) {
+            return None;
+        }
         if self.compressed() > quota / MEMORY_PART {
             return Some(Pick::All);
         }
         self.lock().written.is_stubborn().then_some(Pick::Stubborn)
+    }
+
+    /// Says whether the disk has refused something a moment ago. Then it is as if there were none.
+    pub(crate) fn set_refuses(&self, refuses: bool) {
+        // relaxed: it is advice.
+        self.refuses.store(refuses, Ordering::Relaxed);
     }
 
     /// Begins a batch: picks pages and copies them. False if there is nothing to do, or no file.

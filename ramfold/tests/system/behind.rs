@@ -22,6 +22,7 @@ use crate::rig::{
 const LIMIT: &str = "24M";
 /// The bound of a limit: a sixteenth, and 16 MiB.
 const BOUND: u64 = (24 << 20) + (24 << 20) / 16 + (16 << 20);
+const SIGABRT: i32 = 6;
 const TORTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/torture.c");
 
 /// A command that folds this way, with a disk behind it, and the directory of the disk.
@@ -99,13 +100,8 @@ fn what_does_not_compress_stays_within_the_limit() {
     let ways: &[&str] = if has_userfaultfd() { &["userfaultfd", "closed"] } else { &["closed"] };
     for way in ways {
         let report = rig.scratch.path("report.json");
-        let (mut command, _) = backed(&rig, way, &["--report"]);
-        // The options end before the program.
-        let mut words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        words.insert(words.len() - 1, report.clone().into());
-        command = tool(BINARY);
-        command.args(words).env("RAMFOLD_PATH", way);
-        command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
+        let options = ["--report", report.to_str().expect("a name")];
+        let (mut command, _) = backed(&rig, way, &options);
         let output = command.arg(&rig.program).args(["walk", "noise"]).output();
         let (out, err) = texts(&output.expect("it starts"));
         assert_eq!(out, "right\n", "{way}: {err}");
@@ -183,8 +179,13 @@ struct Resting {
 }
 
 fn resting(rig: &Rig, way: &str) -> Resting {
-    let (mut command, _) = backed(rig, way, &[]);
-    command.arg(&rig.program).args(["rests", "noise"]);
+    let directory = rig.scratch.path("disk");
+    std::fs::create_dir_all(&directory).expect("it can be made");
+    // The program is this command's child.
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--limit", LIMIT, "--backing"]).arg(directory).arg("--");
+    command.arg(&rig.program).args(["rests", "noise"]).env("RAMFOLD_PATH", way);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut run = command.spawn().expect("it starts");
     let (line, mut first) = (run.stdin.take().expect("piped"), String::new());
@@ -223,16 +224,11 @@ fn a_disk_that_loses_or_changes_bytes_ends_the_program_with_a_message() {
             resting.line.write_all(b"\n").expect("it waits");
             let output = resting.run.wait_with_output().expect("it ends");
             let (out, err) = texts(&output);
-            assert_eq!((output.status.signal(), out.as_str()), (Some(libc_abort()), ""), "{err}");
+            assert_eq!((output.status.signal(), out.as_str()), (Some(SIGABRT), ""), "{err}");
             let told = format!("a page of its memory {why} the disk of --backing");
             assert!(err.contains(&told), "{way}: {err}");
         }
     }
-}
-
-/// SIGABRT.
-fn libc_abort() -> i32 {
-    6
 }
 
 #[test]
