@@ -18,6 +18,7 @@ mod counts;
 pub mod refusals;
 mod state;
 mod texts;
+mod words;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,7 +32,7 @@ use host::sync::atomic as modelled;
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
 pub use state::{State, Way};
-use texts::put_text;
+use words::put_text;
 
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;

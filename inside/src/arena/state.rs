@@ -18,7 +18,6 @@
 
 use super::fold::Fold;
 use super::narrow::Narrow;
-use super::out::add;
 use super::stacks::Stacks;
 use super::{addresses, files, pins};
 use crate::floor::call::{self, call};
@@ -97,7 +96,7 @@ static STATE: Shared = Shared(UnsafeCell::new(None));
 static TURN: Turn = Turn::new();
 /// Threads of the program that wait for the turn: the pager lets them go first.
 static AWAITED: AtomicU32 = AtomicU32::new(0);
-/// 1 while there is no room before pages have gone on to the disk. Threads that bring pages in wait.
+/// 1 while there is no room before pages have gone to the disk. Threads that bring pages in wait.
 static FULL: AtomicU32 = AtomicU32::new(0);
 /// How long a thread waits for the disk at most, in looks of so many milliseconds.
 const FULL_LOOKS: u32 = 100; // 1 s
@@ -235,7 +234,9 @@ pub(crate) fn wait_for_disk() {
     looks.for_each(|_| call::wait(&FULL, 1, FULL_LOOK));
     with(|state| {
         if let Some(fold) = &state.fold {
-            add(&fold.slot.stall_ns, began.elapsed().as_nanos() as u64);
+            let nanos = began.elapsed().as_nanos() as u64;
+            // relaxed: a figure.
+            fold.slot.stall_ns.fetch_add(nanos, Ordering::Relaxed);
         }
     });
 }

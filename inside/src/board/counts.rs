@@ -51,9 +51,8 @@ impl RunCounts {
 impl From<[u64; COUNTS]> for RunCounts {
     /// In the order of `Slot::counted`.
     fn from(words: [u64; COUNTS]) -> RunCounts {
-        let [pages_out, pages_in, stored_faults, staged_faults, first_touches, stall_ns, disk @ ..] =
-            words;
-        let [disk_out, disk_in, disk_refused] = disk;
+        let [pages_out, pages_in, stored_faults, staged_faults, first_touches, others @ ..] = words;
+        let [stall_ns, disk_out, disk_in, disk_refused] = others;
         RunCounts {
             pages_out,
             pages_in,

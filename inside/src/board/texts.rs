@@ -1,12 +1,12 @@
-//! Texts in words of the board.
+//! Texts of the board.
 //!
 //! Invariant: a text is written before any process of the run is started. Lock: none.
 
+use super::words::{put_text, text};
 use super::{BACKING_LEN, Board};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Board {
     /// The name of the algorithm.
@@ -30,23 +30,6 @@ impl Board {
         let path = text(&self.head().backing);
         (!path.is_empty()).then(|| PathBuf::from(OsString::from_vec(path)))
     }
-}
-
-/// Writes a text, or as much of it as there is room for, to words that are zeros.
-pub(super) fn put_text(words: &[AtomicU64], text: &[u8]) {
-    for (word, bytes) in words.iter().zip(text.chunks(8)) {
-        let mut whole = [0; 8];
-        whole[..bytes.len()].copy_from_slice(bytes);
-        // relaxed: no process of the run has been started.
-        word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
-    }
-}
-
-/// The text in words.
-pub(super) fn text(words: &[AtomicU64]) -> Vec<u8> {
-    // relaxed: written before this process was started.
-    let words = words.iter().map(|word| word.load(Ordering::Relaxed));
-    words.flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect()
 }
 
 #[cfg(test)]

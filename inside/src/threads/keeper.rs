@@ -204,8 +204,8 @@ impl Keeper {
         (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX)
     }
 
-    /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns how
-    /// many did.
+    /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns
+    /// how many did.
     fn make_room(&mut self, want: usize) -> usize {
         if self.writer.is_none() {
             return arena::hold(want);

@@ -422,7 +422,7 @@ impl Pager {
     /// Writes a batch. Returns how many pages left memory.
     fn write_some(&mut self, engine: &Engine, pick: Pick) -> usize {
         let Some(writer) = &mut self.writer else { return 0 };
-        let pages = writer.write_some(&engine.store, pick);
+        let pages = engine.store.write_some(writer, pick);
         engine.store.set_refuses(writer.waits());
         count_written(self.board, self.slot, writer, pages);
         pages

@@ -35,7 +35,7 @@ const WASTE_DIVISOR: u64 = 8;
 /// Pages go to the disk if those in memory take this part of what the process may have.
 const MEMORY_PART: u64 = 2;
 /// Slots at least if there is a disk: 64 GiB of pages.
-const SLOTS_MIN: u64 = 1 << 24;
+const SLOTS_MIN: u64 = 1 << 24; // 16777216 slots
 
 /// Where pages are kept that are out.
 pub(crate) struct Store {
@@ -314,6 +314,15 @@ impl Store {
     #[cfg(test)]
     pub(super) fn windows(&self) -> usize {
         self.lock().written.windows.count()
+    }
+
+    /// Writes one batch, all of it. Returns how many pages left memory.
+    pub(crate) fn write_some(&self, writer: &mut Writer, pick: Pick) -> usize {
+        if !self.begin_batch(writer, pick) {
+            return 0;
+        }
+        writer.write();
+        self.end_batch(writer)
     }
 
     /// Pages that were read from the disk since this was asked.

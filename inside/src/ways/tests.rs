@@ -93,7 +93,7 @@ proptest! {
                     begun = false;
                 }
                 10 if !begun => {
-                    writer.write_some(&store, [Pick::Stubborn, Pick::All, Pick::Sparse][kind]);
+                    store.write_some(&mut writer, [Pick::Stubborn, Pick::All, Pick::Sparse][kind]);
                 }
                 11 => store.tidy(),
                 // The child of a fork, also in the middle of a batch.
@@ -129,7 +129,11 @@ fn pages_that_do_not_compress_leave_at_once_and_the_others_when_they_are_many() 
         return;
     }
     let (store, mut writer) = store();
-    let keep = |kind, count| (0..count).for_each(|it| drop(store.keep(&page(kind, it))));
+    let keep = |kind, count| {
+        (0..count).for_each(|it| {
+            store.keep(&page(kind, it)).expect("room");
+        })
+    };
     keep(0, 500);
     keep(1, 40);
     assert_eq!(store.overflow(1 << 30), None, "they take little");
@@ -138,9 +142,9 @@ fn pages_that_do_not_compress_leave_at_once_and_the_others_when_they_are_many() 
     assert_eq!(store.overflow(1 << 30), None, "a few");
     keep(2, 1);
     assert_eq!(store.overflow(1 << 30), Some(Pick::Stubborn));
-    assert_eq!(writer.write_some(&store, Pick::Stubborn), 16);
+    assert_eq!(store.write_some(&mut writer, Pick::Stubborn), 16);
     assert_eq!(store.overflow(1 << 30), None);
-    assert_eq!(writer.write_some(&store, Pick::All), 40, "a page of one word takes no memory");
+    assert_eq!(store.write_some(&mut writer, Pick::All), 40, "a page of one word takes no memory");
     assert_eq!(store.held().disk, 56 * PAGE as u64);
     assert_eq!((store.compressed(), writer.failed()), (0, (0, 0)));
 }
@@ -168,7 +172,7 @@ fn a_page_may_be_read_while_it_moves() {
                 }
             });
         }
-        while writer.write_some(&store, Pick::All) > 0 {}
+        while store.write_some(&mut writer, Pick::All) > 0 {}
         let windows = store.held().disk / PAGE as u64 / u64::from(BLOCKS);
         assert_eq!(windows, 4);
         slots.iter().enumerate().filter(|(it, _)| it % 4 != 0).for_each(|(_, slot)| {
@@ -176,7 +180,7 @@ fn a_page_may_be_read_while_it_moves() {
         });
         // Windows with few pages are emptied, and given up.
         for _ in 0..8 * BLOCKS as usize / BATCH {
-            writer.write_some(&store, Pick::Sparse);
+            store.write_some(&mut writer, Pick::Sparse);
             store.tidy();
         }
         OVER.store(true, Ordering::Relaxed);
@@ -191,7 +195,7 @@ fn what_the_disk_refuses_stays_in_memory() {
     let page = page(2, 7);
     let slot = store.keep(&page).expect("room");
     let mut writer = Writer::new("/proc".into());
-    assert_eq!(writer.write_some(&store, Pick::All), 0);
+    assert_eq!(store.write_some(&mut writer, Pick::All), 0);
     assert!(writer.waits() && writer.failed().0 == 1 && writer.failed().0 == 0);
     assert_eq!((read(&store, slot).as_ref(), store.held().disk), (Ok(&page), 0));
     let mut other = Writer::new(std::env::temp_dir());
@@ -204,7 +208,7 @@ fn what_the_disk_refuses_stays_in_memory() {
         assert_eq!(other.failed(), (1, libc::EBADF));
         assert_eq!((read(&store, slot).as_ref(), store.held().disk), (Ok(&page), 0));
         let mut third = Writer::new(std::env::temp_dir());
-        assert_eq!(third.write_some(&store, Pick::Stubborn), 1, "it is tried again");
+        assert_eq!(store.write_some(&mut third, Pick::Stubborn), 1, "it is tried again");
     }
 }
 
@@ -216,7 +220,7 @@ fn bytes_that_the_disk_has_changed_or_lost_are_no_page() {
     let (store, mut writer) = store();
     let pages = [page(2, 7), page(1, 8)];
     let slots = pages.each_ref().map(|page| store.keep(page).expect("room"));
-    assert_eq!(writer.write_some(&store, Pick::All), 2);
+    assert_eq!(store.write_some(&mut writer, Pick::All), 2);
     let file = writer.file.as_ref().expect("it is open");
     file.write_all_at(&pages[1][..1], 0).expect("room");
     let why = read(&store, slots[0]).expect_err("another byte");

@@ -12,8 +12,8 @@
 //! A window whose blocks are all free is given up. The file is gone with the last process that has
 //! it. Its address is used again, and so is its number.
 //!
-//! A mapping is read by a system call: if the disk does not give the bytes, that is an error, and no
-//! signal.
+//! A mapping is read by a system call: if the disk does not give the bytes, that is an error, and
+//! no signal.
 //!
 //! Invariants
 //! - W1: a block that a slot names was written, and its bytes do not change.

@@ -13,9 +13,8 @@
 //! Invariant: the file is in the strand's own table of descriptors, so the program cannot close it,
 //! and no forked child has it. Lock: none.
 
-use super::store::Store;
 use super::windows::offset;
-use super::written::{BATCH, Pick};
+use super::written::BATCH;
 use crate::floor::call::call;
 use crate::kernel::nameless;
 use crate::places::PAGE;
@@ -128,15 +127,6 @@ impl Writer {
         let at = offset(self.first) as u64;
         let written = file.write_all_at(bytes, at);
         self.done = written.and_then(|()| settle(file, at, bytes.len()));
-    }
-
-    /// Writes one batch of a store, all of it. Returns how many pages left memory.
-    pub(crate) fn write_some(&mut self, store: &Store, pick: Pick) -> usize {
-        if !store.begin_batch(self, pick) {
-            return 0;
-        }
-        self.write();
-        store.end_batch(self)
     }
 }
 

@@ -13,7 +13,6 @@
 //! Locks: none. One thread watches the tree.
 
 pub(super) mod about;
-mod backing;
 pub(super) mod found;
 pub(super) mod moment;
 mod place;
@@ -38,9 +37,8 @@ use crate::line::output::complain;
 use crate::line::size::human;
 use crate::line::{args, choices};
 
-use backing::Backing;
 use moment::Moment;
-use place::Place;
+use place::{Backing, Place};
 use program::{End, Program};
 use report::Report;
 use tally::Tally;

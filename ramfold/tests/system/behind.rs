@@ -210,7 +210,7 @@ fn a_disk_that_loses_or_changes_bytes_ends_the_program_with_a_message() {
     let Some(rig) = rig(&["cc"]) else { return };
     let ways: &[&str] = if has_userfaultfd() { &["userfaultfd", "closed"] } else { &["closed"] };
     for way in ways {
-        for (loses, why) in [(true, "cannot be read from"), (false, "is damaged on")] {
+        for loses in [true, false] {
             let mut resting = resting(&rig, way);
             let found = file_of(resting.program, &rig.scratch.path("disk"));
             let link = found.expect("the pager has a file");
@@ -225,8 +225,10 @@ fn a_disk_that_loses_or_changes_bytes_ends_the_program_with_a_message() {
             let output = resting.run.wait_with_output().expect("it ends");
             let (out, err) = texts(&output);
             assert_eq!((output.status.signal(), out.as_str()), (Some(SIGABRT), ""), "{err}");
-            let told = format!("a page of its memory {why} the disk of --backing");
-            assert!(err.contains(&told), "{way}: {err}");
+            // What is written after the file was cut makes a hole before it.
+            let why = ["cannot be read from", "is damaged on"];
+            let told = |why| err.contains(&format!("its memory {why} the disk of --backing"));
+            assert!(told(why[1]) || loses && told(why[0]), "{way}: {err}");
         }
     }
 }

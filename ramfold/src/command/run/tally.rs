@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use inside::board::{Board, RunCounts};
 
-use super::backing::Backing;
 use super::moment::{Moment, load};
+use super::place::Backing;
 use crate::line::size::{count, human};
 
 /// A run is slow if its threads waited for this part of the time, in percent,
