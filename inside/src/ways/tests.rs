@@ -189,6 +189,33 @@ fn a_page_may_be_read_while_it_moves() {
     assert!(store.windows() <= 4, "{} windows", store.windows());
 }
 
+/// A reader may have looked for a page in memory in the moment in which it went from there.
+#[test]
+fn a_page_that_goes_while_it_is_read_is_read_again() {
+    if !has_disk() {
+        return;
+    }
+    let (store, mut writer) = store();
+    let pages: Vec<Vec<u8>> = (0..BATCH as u64).map(|it| page(1, it)).collect();
+    for _ in 0..200 {
+        let slots: Vec<u32> = pages.iter().map(|page| store.keep(page).expect("room")).collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for (slot, page) in slots.iter().zip(&pages) {
+                        assert!(read(&store, *slot).as_ref() == Ok(page));
+                    }
+                }
+            });
+            store.write_some(&mut writer, Pick::All);
+            over.store(true, Ordering::Relaxed);
+        });
+        slots.into_iter().for_each(|slot| store.give_back(slot));
+        store.tidy();
+    }
+}
+
 #[test]
 fn what_the_disk_refuses_stays_in_memory() {
     let (store, _) = store();
