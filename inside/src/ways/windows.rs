@@ -214,6 +214,9 @@ mod tests {
         assert!(read(windows.address(1), &mut page) && page == [7; PAGE]);
         assert!(!read(windows.address(2), &mut page), "it is beyond the end of the file");
         assert_eq!((windows.next(), windows.live()), (2..BLOCKS, 1));
+        windows.take(0);
+        windows.give(0);
+        assert_eq!(windows.next(), 2..BLOCKS, "a forked child may name it still");
         assert!(windows.begin(&second));
         assert_eq!(windows.next(), BLOCKS..2 * BLOCKS);
         windows.close_empty();
