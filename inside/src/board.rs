@@ -17,6 +17,8 @@
 mod counts;
 pub mod refusals;
 mod state;
+mod texts;
+mod words;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,15 +32,18 @@ use host::sync::atomic as modelled;
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
 pub use state::{State, Way};
+use words::put_text;
 
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ramfold1");
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold2");
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
+/// Bytes of the path of a directory on the disk behind the stores.
+pub const BACKING_LEN: usize = 1024;
 
 /// Of the whole run.
 #[repr(C)]
@@ -49,6 +54,9 @@ pub struct Head {
     /// Bytes of processes of the tree that do not fold.
     pub outside: AtomicU64,
     algorithm: [AtomicU64; ALGORITHM_LEN / 8],
+    backing: [AtomicU64; BACKING_LEN / 8],
+    /// Why the disk refused pages last: the system's number, or 0.
+    pub disk_error: AtomicU64,
     /// What was counted in slots that are free again.
     past: [AtomicU64; COUNTS],
     /// The most that was in memory: of all processes at one look, or of one of them.
@@ -79,6 +87,8 @@ pub struct Slot {
     pub unfolded_peak: AtomicU64,
     /// Bytes that the store's pages take compressed.
     pub compr_data_size: AtomicU64,
+    /// Of `orig_data_size`: pages on the disk.
+    pub disk: AtomicU64,
     /// Pages that went to the store.
     pub pages_out: AtomicU64,
     /// Pages that came from the store.
@@ -91,6 +101,12 @@ pub struct Slot {
     pub first_touches: AtomicU64,
     /// Nanoseconds for which faults waited until there was room.
     pub stall_ns: AtomicU64,
+    /// Pages that went to the disk.
+    pub disk_out: AtomicU64,
+    /// Pages that were read from the disk.
+    pub disk_in: AtomicU64,
+    /// Pages that the disk refused, and that stayed in memory.
+    pub disk_refused: AtomicU64,
     /// Pages that could not be moved.
     pub busy: AtomicU64,
     /// How often the process has said what it holds. It does so every 50 ms as long as its pager
@@ -153,13 +169,7 @@ impl Board {
         let head = board.head();
         // relaxed: no process of the run has been started.
         head.limit.store(limit, Ordering::Relaxed);
-        let mut text = [0; ALGORITHM_LEN];
-        let len = algorithm.len().min(ALGORITHM_LEN);
-        text[..len].copy_from_slice(&algorithm.as_bytes()[..len]);
-        for (word, bytes) in head.algorithm.iter().zip(text.chunks_exact(8)) {
-            // relaxed: as above.
-            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
-        }
+        put_text(&head.algorithm, algorithm.as_bytes());
         // relaxed: as above.
         head.namespace.store(namespace().unwrap_or(0), Ordering::Relaxed);
         // relaxed: as above.
@@ -262,15 +272,6 @@ impl Board {
         running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
     }
 
-    /// The name of the algorithm.
-    pub fn algorithm(&self) -> String {
-        // relaxed: written before this process was started.
-        let words = self.head().algorithm.iter().map(|word| word.load(Ordering::Relaxed));
-        let bytes: Vec<u8> =
-            words.flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
     /// How many processes have a slot.
     pub fn processes(&self) -> usize {
         self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
@@ -334,6 +335,9 @@ impl Slot {
             &self.staged_faults,
             &self.first_touches,
             &self.stall_ns,
+            &self.disk_out,
+            &self.disk_in,
+            &self.disk_refused,
         ]
     }
 
@@ -371,6 +375,7 @@ impl Slot {
             &self.orig_data_size,
             &self.unfolded_peak,
             &self.compr_data_size,
+            &self.disk,
             &self.busy,
             &self.looks,
         ];
@@ -403,7 +408,7 @@ mod tests {
         let board = Board::create(&path, 1000, "zstd:7").expect("a board");
         let other = Board::open(&path).expect("the same");
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(other.algorithm(), "zstd:7");
+        assert_eq!((other.algorithm().as_str(), other.backing()), ("zstd:7", None));
         let (first, second) = (board.claim(10).expect("free"), other.claim(11).expect("free"));
         first.resident.store(300, Ordering::Relaxed);
         second.resident.store(200, Ordering::Relaxed);
@@ -431,7 +436,7 @@ mod tests {
         let second = board.claim(11).expect("free");
         each(second, 100);
         second.publish(500, 0, 0, 950);
-        let sum = RunCounts::from([101, 103, 105, 107, 109, 111]);
+        let sum = RunCounts::from([101, 103, 105, 107, 109, 111, 113, 115, 117]);
         assert_eq!(board.counts(), sum);
         board.retire(first);
         assert_eq!((board.counts(), board.processes()), (sum, 1));
@@ -464,7 +469,7 @@ mod tests {
         std::fs::write(&path, vec![0; LEN]).expect("written");
         assert_eq!(Board::open(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
         assert_eq!(Board::look_at(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
-        std::fs::write(&path, b"ramfold1").expect("written");
+        std::fs::write(&path, b"ramfold2").expect("written");
         assert_eq!(Board::open(&path).expect_err("short").kind(), io::ErrorKind::InvalidData);
         std::fs::remove_file(&path).expect("it is there");
     }

@@ -127,6 +127,17 @@ pub fn can_fold() -> Result<Choice, CannotFold> {
     Err(why.unwrap_or_else(|| no_signals(io::ErrorKind::Unsupported.into())))
 }
 
+/// Whether stores can have their files in a directory.
+///
+/// # Errors
+///
+/// What the system answers. `EOPNOTSUPP` and `EISDIR` say that the file system has no files without
+/// a name.
+#[cfg(not(loom))]
+pub fn can_back(directory: &std::path::Path) -> io::Result<()> {
+    kernel::nameless::check(directory)
+}
+
 /// The way that the environment asks for.
 #[cfg(not(loom))]
 fn wish() -> io::Result<Option<Way>> {

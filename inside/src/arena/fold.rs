@@ -74,6 +74,10 @@ pub(crate) struct Fold {
     pub(crate) room: i64,
     /// Nothing more can leave, so faults are served above the limit too.
     pub(crate) stuck: bool,
+    /// Bytes that the process may have.
+    pub(crate) quota: u64,
+    /// There is a pager that writes to the disk. A child by `clone` has none.
+    pub(crate) is_written: bool,
 }
 
 impl Fold {
@@ -101,6 +105,8 @@ impl Fold {
             next_walk: 0,
             room: 0,
             stuck: false,
+            quota: u64::MAX,
+            is_written: false,
         }
     }
 

@@ -26,5 +26,5 @@ pub(crate) mod way;
 
 pub(crate) use files::without_ours;
 pub(crate) use fold::Fold;
-pub(crate) use state::{State, patiently, with};
+pub(crate) use state::{State, go_on, patiently, with};
 pub(crate) use way::{begin as fold, hold, look_again};

@@ -128,6 +128,7 @@ pub(crate) fn store_some(
     if some == 0 {
         return Ok(None);
     }
+    let before = compressed(state);
     let mut stored = 0;
     for run in runs(some) {
         stored += store_run(state, group, run, least)?;
@@ -136,11 +137,20 @@ pub(crate) fn store_some(
         }
     }
     if let Some(fold) = &mut state.fold {
-        fold.room += stored as i64 * 2 / 3;
+        // With a disk, what does not compress makes room when it has gone there.
+        let grown = fold.store.compressed() as i64 - before as i64;
+        let is_backed = fold.store.is_backed();
+        let taken = if is_backed { grown / PAGE as i64 } else { stored as i64 / 3 };
+        fold.room += stored as i64 - taken;
         fold.stuck = stored == 0;
         add(&fold.slot.pages_out, stored as u64);
     }
     Ok(Some(stored))
+}
+
+/// Bytes that pages of the store take in memory.
+fn compressed(state: &State) -> u64 {
+    state.fold.as_ref().map_or(0, |fold| fold.store.compressed())
 }
 
 /// Lets a group wait on the shelf: it is pinned, or another process would keep its pages in memory.

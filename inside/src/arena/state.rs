@@ -20,7 +20,7 @@ use super::fold::Fold;
 use super::narrow::Narrow;
 use super::stacks::Stacks;
 use super::{addresses, files, pins};
-use crate::floor::call::call;
+use crate::floor::call::{self, call};
 use crate::floor::crossing;
 use crate::floor::turn::{Taken, Turn};
 use crate::kernel::lost;
@@ -96,6 +96,11 @@ static STATE: Shared = Shared(UnsafeCell::new(None));
 static TURN: Turn = Turn::new();
 /// Threads of the program that wait for the turn: the pager lets them go first.
 static AWAITED: AtomicU32 = AtomicU32::new(0);
+/// 1 while there is no room before pages have gone to the disk. Threads that bring pages in wait.
+static FULL: AtomicU32 = AtomicU32::new(0);
+/// How long a thread waits for the disk at most, in looks of so many milliseconds.
+const FULL_LOOKS: u32 = 100; // 1 s
+const FULL_LOOK: u64 = 10;
 /// 1 if the thread that has the turn forks.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 /// A page whose first word is 1; in a forked child 0.
@@ -202,6 +207,40 @@ pub(crate) fn is_awaited() -> bool {
     AWAITED.load(Ordering::Relaxed) > 0
 }
 
+/// There is no room before pages have gone on to the disk.
+pub(super) fn is_full() {
+    // relaxed: it is advice.
+    FULL.store(1, Ordering::Relaxed);
+}
+
+/// The pager has written some pages, or could not.
+pub(crate) fn go_on() {
+    // relaxed: as above.
+    if FULL.swap(0, Ordering::Relaxed) != 0 {
+        call::wake(&FULL);
+    }
+}
+
+/// A thread of the program has brought pages in, and waits for the disk if that left no room. It
+/// does not have the turn.
+pub(crate) fn wait_for_disk() {
+    // relaxed: as above.
+    let is_full = || FULL.load(Ordering::Relaxed) != 0;
+    if !is_full() || !is_home() {
+        return;
+    }
+    let began = Instant::now();
+    let looks = (0..FULL_LOOKS).take_while(|_| is_full());
+    looks.for_each(|_| call::wait(&FULL, 1, FULL_LOOK));
+    with(|state| {
+        if let Some(fold) = &state.fold {
+            let nanos = began.elapsed().as_nanos() as u64;
+            // relaxed: a figure.
+            fold.slot.stall_ns.fetch_add(nanos, Ordering::Relaxed);
+        }
+    });
+}
+
 fn under<R>(taken: Taken, work: impl FnOnce(&mut State) -> R) -> R {
     // SAFETY: this thread has the turn.
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
@@ -236,9 +275,12 @@ pub(crate) fn settle() {
     crossing::settle();
     // relaxed: as above.
     AWAITED.store(0, Ordering::Relaxed);
+    // relaxed: as above.
+    FULL.store(0, Ordering::Relaxed);
     // SAFETY: there is one thread, and the work on the state was done.
     let state = unsafe { (*STATE.0.get()).as_deref_mut() };
     if let Some(state) = state {
+        state.fold.iter_mut().for_each(|fold| fold.is_written = false);
         state.stacks.settle(thread());
         state.wide.settle(thread());
         state.is_new = true;

@@ -23,7 +23,7 @@
 use super::addresses::{self, advise, present, protect};
 use super::fold::Fold;
 use super::out::{self, Locked, add, bytes, close, list, rest, set_all};
-use super::state::{State, groups, outwards, part};
+use super::state::{self, State, groups, outwards, part};
 use super::{pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
@@ -164,9 +164,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
             let Place::Slot(slot) = state.book.word(place.start + page * PAGE).place() else {
                 lost("a word changed");
             };
-            if !fold.store.read(slot, to) {
-                lost("a page of its memory is damaged in the store");
-            }
+            fold.store.read(slot, to).unwrap_or_else(|why| lost(why));
             fold.store.give_back(slot);
         }
         if !reach::put(place.start, buffer) {
@@ -186,13 +184,22 @@ fn make_room(state: &mut State, pages: i64) {
     }
     let began = Instant::now();
     for _ in 0..STEPS_MAX {
-        if !lacks(state) || step(state, OWN) == Step::Nothing {
+        if !lacks(state) || overflows(state) || step(state, OWN) == Step::Nothing {
             break;
         }
+    }
+    if lacks(state) && overflows(state) {
+        state::is_full();
     }
     if let Some(fold) = &state.fold {
         add(&fold.slot.stall_ns, began.elapsed().as_nanos() as u64);
     }
+}
+
+/// Whether pages have to go on to the disk, which the pager alone does.
+fn overflows(state: &State) -> bool {
+    let overflows = |fold: &Fold| fold.is_written && fold.store.overflow(fold.quota).is_some();
+    state.fold.as_ref().is_some_and(overflows)
 }
 
 /// Makes something leave: `least` pages if there are, and more if no thread waits for the lock.

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many figures of a slot only grow.
-pub(super) const COUNTS: usize = 6;
+pub(super) const COUNTS: usize = 9;
 
 /// Figures that only grow: of one process, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +22,12 @@ pub struct RunCounts {
     pub first_touches: u64,
     /// Nanoseconds for which faults waited until there was room.
     pub stall_ns: u64,
+    /// Pages that went to the disk.
+    pub disk_out: u64,
+    /// Pages that were read from the disk.
+    pub disk_in: u64,
+    /// Pages that the disk refused, and that stayed in memory.
+    pub disk_refused: u64,
 }
 
 impl RunCounts {
@@ -35,6 +41,9 @@ impl RunCounts {
             staged_faults: self.staged_faults + other.staged_faults,
             first_touches: self.first_touches + other.first_touches,
             stall_ns: self.stall_ns + other.stall_ns,
+            disk_out: self.disk_out + other.disk_out,
+            disk_in: self.disk_in + other.disk_in,
+            disk_refused: self.disk_refused + other.disk_refused,
         }
     }
 }
@@ -42,8 +51,19 @@ impl RunCounts {
 impl From<[u64; COUNTS]> for RunCounts {
     /// In the order of `Slot::counted`.
     fn from(words: [u64; COUNTS]) -> RunCounts {
-        let [pages_out, pages_in, stored_faults, staged_faults, first_touches, stall_ns] = words;
-        RunCounts { pages_out, pages_in, stored_faults, staged_faults, first_touches, stall_ns }
+        let [pages_out, pages_in, stored_faults, staged_faults, first_touches, others @ ..] = words;
+        let [stall_ns, disk_out, disk_in, disk_refused] = others;
+        RunCounts {
+            pages_out,
+            pages_in,
+            stored_faults,
+            staged_faults,
+            first_touches,
+            stall_ns,
+            disk_out,
+            disk_in,
+            disk_refused,
+        }
     }
 }
 

@@ -207,6 +207,7 @@ extern "C" fn touched(touch: &mut Touch) {
         }
         served
     });
+    state::wait_for_disk();
 }
 
 /// A system call that was trapped.

@@ -43,6 +43,13 @@ pub(crate) fn reserve() -> bool {
     false
 }
 
+/// Reserves it once for all tests of a process.
+#[cfg(test)]
+pub(crate) fn reserve_for_tests() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| assert!(reserve(), "address space"));
+}
+
 /// Forked children get the yard with all that is in it.
 static INHERITED: AtomicBool = AtomicBool::new(false);
 

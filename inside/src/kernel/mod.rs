@@ -7,6 +7,7 @@
 
 mod end;
 mod maps;
+pub(crate) mod nameless;
 mod resident;
 mod uffd;
 

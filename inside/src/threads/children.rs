@@ -111,9 +111,8 @@ impl Candidate {
             // SAFETY: the word says that the page is there, and the pager rests.
             Place::Tray(tray, place) => unsafe { state.trays.pages(tray, place, 1) },
             Place::Slot(slot) => {
-                if !engine.store.read(slot, &mut buffer[..PAGE]) {
-                    lost("a page in the store does not decode");
-                }
+                let read = engine.store.read(slot, &mut buffer[..PAGE]);
+                read.unwrap_or_else(|why| lost(why));
                 &buffer[..PAGE]
             }
         };

@@ -10,12 +10,13 @@
 //! Invariant: what uses our heap is done under the lock of the state, so that a forked child finds
 //! the heap whole. Lock: that of the state, for one step.
 
+use super::disk::{count_written, say_disk, store};
 use super::pager::{leave_descriptors, name, open_board};
 use crate::arena::{self, Fold};
 use crate::board::{Board, Slot, State, Way, refusals};
 use crate::kernel::{Resident, lost};
 use crate::places::PAGE;
-use crate::ways::Store;
+use crate::ways::{Pick, Writer};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 use zram::Codec;
@@ -33,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// How often to ask what forks share.
 const SHARED_EVERY: Duration = Duration::from_millis(250);
+/// Pages that leave for the store until it is looked whether some are to go on to the disk.
+const AT_ONCE: usize = 64;
 /// Compaction looks after so many pages have left.
 const COMPACT_AFTER: u64 = 1 << 14;
 
@@ -47,6 +50,8 @@ struct Keeper {
     compacted_at: u64,
     shared: u64,
     shared_at: Option<Instant>,
+    /// If there is a disk.
+    writer: Option<Writer>,
 }
 
 /// The thread's work, which does not end.
@@ -80,6 +85,7 @@ impl Keeper {
         slot.set_way(Way::Closed);
         if let Some(fold) = &mut state.fold {
             fold.move_to(slot);
+            fold.store.begin_anew();
         }
         let resident = match Resident::open() {
             Ok(resident) => resident,
@@ -98,6 +104,7 @@ impl Keeper {
             compacted_at: 0,
             shared: 0,
             shared_at: None,
+            writer: board.backing().map(Writer::new),
         })
     }
 
@@ -124,6 +131,9 @@ impl Keeper {
 
     fn publish(&self, bytes: u64, state: &arena::State) {
         let held = state.fold.as_ref().map(|fold| fold.store.held()).unwrap_or_default();
+        if let Some(fold) = &state.fold {
+            say_disk(self.slot, &fold.store, held.disk);
+        }
         let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
         self.slot.publish(bytes, held.orig_data_size, held.compr_data_size, unfolded);
     }
@@ -150,12 +160,10 @@ impl Keeper {
 
     /// Begins to fold.
     fn begin(&self, state: &mut arena::State, quota: u64) {
-        // relaxed: written before this process was started.
-        let limit = self.board.head().limit.load(Ordering::Relaxed);
         let Ok(codec) = self.board.algorithm().parse::<Codec>() else {
             lost("its algorithm is unknown");
         };
-        let Ok(store) = Store::new(codec, 2 * limit) else {
+        let Ok(store) = store(self.board, codec) else {
             state.melted = true;
             return;
         };
@@ -172,6 +180,9 @@ impl Keeper {
             if let Some(fold) = &mut state.fold {
                 fold.room = room / PAGE as i64;
                 fold.set_resting_max(resting_max(quota));
+                fold.quota = quota;
+                fold.is_written = self.writer.is_some();
+                fold.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
@@ -184,12 +195,65 @@ impl Keeper {
         });
         if room < margin {
             let want = (margin + margin / 2 - room) as usize / PAGE;
-            if arena::hold(want) > 0 {
+            if self.make_room(want) > 0 {
                 self.compact();
                 return 0;
             }
         }
+        arena::go_on();
         (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX)
+    }
+
+    /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns
+    /// how many did.
+    fn make_room(&mut self, want: usize) -> usize {
+        if self.writer.is_none() {
+            return arena::hold(want);
+        }
+        let mut left = 0;
+        while left < want {
+            let stored = arena::hold(AT_ONCE.min(want - left));
+            let pick = arena::patiently(|state| {
+                state.fold.as_ref().and_then(|fold| fold.store.overflow(fold.quota))
+            });
+            let pick = pick.or((stored == 0).then_some(Pick::All));
+            let (written, has_room) = pick.map_or((0, true), |pick| self.write_some(pick));
+            if written == 0 || has_room {
+                arena::go_on();
+            }
+            if written > 0 {
+                // For each batch, one of a window that has few pages left.
+                self.write_some(Pick::Sparse);
+            }
+            if stored + written == 0 {
+                break;
+            }
+            left += stored.max(written);
+        }
+        left
+    }
+
+    /// Writes a batch. Returns how many pages left memory, and whether there is room now. While the
+    /// disk works, threads of the program go on.
+    fn write_some(&mut self, pick: Pick) -> (usize, bool) {
+        let Some(writer) = &mut self.writer else { return (0, true) };
+        let begun = arena::patiently(|state| {
+            state.fold.as_ref().is_some_and(|fold| fold.store.begin_batch(writer, pick))
+        });
+        let (mut pages, mut has_room) = (0, true);
+        if begun {
+            writer.write();
+            (pages, has_room) = arena::patiently(|state| {
+                let Some(fold) = &mut state.fold else { return (0, true) };
+                let before = fold.store.compressed();
+                let pages = fold.store.end_batch(writer);
+                fold.store.set_refuses(writer.waits());
+                fold.room += before.saturating_sub(fold.store.compressed()) as i64 / PAGE as i64;
+                (pages, fold.room > 0)
+            });
+        }
+        count_written(self.board, self.slot, writer, pages);
+        (pages, has_room)
     }
 
     fn compact(&mut self) {

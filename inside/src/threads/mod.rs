@@ -6,10 +6,12 @@
 //!              |-- streaks: how many pages a fault brings in
 //!              |-- passage: a fork that is under way
 //!              `-- children: those that need their parent still
+//!   disk     what both kinds of pagers do with a disk
 //!   heir     a forked child goes on with its copy of our memory
 //! ```
 
 mod children;
+mod disk;
 pub(crate) mod heir;
 pub(crate) mod keeper;
 pub(crate) mod pager;

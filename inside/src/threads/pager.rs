@@ -9,6 +9,7 @@
 //!
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
+use super::disk::{count_written, say_disk, store};
 use super::server::Server;
 use crate::arena;
 use crate::board::{self, Board, Slot, State};
@@ -17,7 +18,7 @@ use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
 use crate::kernel::{Resident, Uffd, folding, lost};
 use crate::places::{GROUP, PAGE};
-use crate::ways::{Engine, Staged, Store, Trays};
+use crate::ways::{Engine, Pick, Staged, Trays, Writer};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Range;
@@ -153,6 +154,9 @@ fn watch_only(slot: &Slot) {
 /// store is shared like the rest.
 fn publish(slot: &Slot, bytes: u64, others: u64, engine: Option<&Engine>) {
     let held = engine.map(|engine| engine.store.held()).unwrap_or_default();
+    if let Some(engine) = engine {
+        say_disk(slot, &engine.store, held.disk);
+    }
     let [stored, held] = [held.orig_data_size, held.compr_data_size]
         .map(|size| part(size, bytes, bytes.saturating_add(others)));
     slot.publish(bytes, stored, held, (bytes + stored).saturating_sub(held));
@@ -184,6 +188,8 @@ struct Pager {
     shared_at: Option<Instant>,
     /// The forks before that.
     forks: u32,
+    /// If there is a disk.
+    writer: Option<Writer>,
 }
 
 /// The pager of an heir.
@@ -219,6 +225,7 @@ impl Pager {
             shared: 0,
             shared_at: None,
             forks: 0,
+            writer: board.backing().map(Writer::new),
         }
     }
 
@@ -294,12 +301,10 @@ impl Pager {
         let (Some(uffd), Some(resident)) = (self.uffd.take(), self.resident.take()) else {
             return Err(libc::EIO);
         };
-        // relaxed: written before this process was started.
-        let limit = self.board.head().limit.load(Ordering::Relaxed);
         let codec: Codec = self.board.algorithm().parse().map_err(|_| libc::EINVAL)?;
         // An heir has the store.
         host::inherit_all();
-        let store = Store::new(codec, 2 * limit).map_err(|_| libc::ENOMEM)?;
+        let store = store(self.board, codec).map_err(|_| libc::ENOMEM)?;
         let trays = (quota / TRAYS_PART / GROUP as u64).clamp(TRAYS_MIN, TRAYS_MAX) as u32;
         let trays = Trays::new(trays, &uffd).map_err(|_| libc::ENOMEM)?;
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
@@ -319,6 +324,7 @@ impl Pager {
     /// Keeps the process within `quota`.
     fn hold(&mut self, engine: &Engine, used: u64, quota: u64) {
         STILL.pause();
+        engine.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
         let margin = (quota / 64).max(1 << 20);
         let room = quota as i64 - used as i64;
         // relaxed: the server reads it as a figure of a moment ago.
@@ -341,9 +347,12 @@ impl Pager {
         }
         if room < margin as i64 {
             let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
-            let left = self.page_out(engine, want);
+            let mut left = self.page_out(engine, want, quota);
             if STILL.asked() != 0 {
                 return;
+            }
+            if left == 0 {
+                left = self.write_some(engine, Pick::All);
             }
             // relaxed: the server looks again soon.
             engine.stuck.store(left == 0, Ordering::Relaxed);
@@ -374,7 +383,7 @@ impl Pager {
     }
 
     /// Makes about `want` pages leave. Returns how many did.
-    fn page_out(&mut self, engine: &Engine, want: usize) -> usize {
+    fn page_out(&mut self, engine: &Engine, want: usize, quota: u64) -> usize {
         let (mut left, mut tries) = (0, 0);
         while left < want && STILL.asked() == 0 {
             match engine.stage(self.slot) {
@@ -386,6 +395,7 @@ impl Pager {
                     tries = 0;
                     // relaxed: the server sees what is won when it comes.
                     engine.room.fetch_add(pages as i64 / 2, Ordering::Relaxed);
+                    self.write_back(engine, quota);
                 }
             }
         }
@@ -396,6 +406,26 @@ impl Pager {
             engine.store.compact();
         }
         left
+    }
+
+    /// Pages go to the disk while the store has too many.
+    fn write_back(&mut self, engine: &Engine, quota: u64) {
+        while STILL.asked() == 0
+            && let Some(pick) = engine.store.overflow(quota)
+            && self.write_some(engine, pick) > 0
+        {
+            // For each batch, one of a window that has few pages left.
+            self.write_some(engine, Pick::Sparse);
+        }
+    }
+
+    /// Writes a batch. Returns how many pages left memory.
+    fn write_some(&mut self, engine: &Engine, pick: Pick) -> usize {
+        let Some(writer) = &mut self.writer else { return 0 };
+        let pages = engine.store.write_some(writer, pick);
+        engine.store.set_refuses(writer.waits());
+        count_written(self.board, self.slot, writer, pages);
+        pages
     }
 }
 

@@ -199,9 +199,8 @@ impl Engine {
         };
         ones(wanted).skip(1).for_each(|at| self.store.prefetch(slot(book, at)));
         for at in ones(wanted) {
-            if !self.store.read(slot(book, at), &mut buffer[at * PAGE..][..PAGE]) {
-                lost("a page in the store does not decode");
-            }
+            let read = self.store.read(slot(book, at), &mut buffer[at * PAGE..][..PAGE]);
+            read.unwrap_or_else(|why| lost(why));
         }
         let (pages, errno) = put_runs(wanted, page, |first, count| {
             let bytes = &buffer[first * PAGE..][..count * PAGE];

@@ -50,6 +50,7 @@ impl Engine {
         engine.stuck.store(false, Ordering::Relaxed);
         // relaxed: as above.
         engine.forks.fetch_add(1, Ordering::Relaxed);
+        engine.store.begin_anew();
         let state = &mut *engine.state.lock();
         state.begin_anew();
         for &page in early {

@@ -4,17 +4,24 @@
 //!   out    bring
 //!     `--> engine <--'   <-- inherit: of a forked child
 //!   trays, store, leaving, trials, worth
+//!            `--> writer, written, order, windows: pages on a disk
 //! ```
 
 mod bring;
 mod engine;
 mod inherit;
 mod leaving;
+mod order;
 mod out;
 mod store;
+#[cfg(test)]
+mod tests;
 mod trays;
 mod trials;
+mod windows;
 mod worth;
+mod writer;
+mod written;
 
 pub(crate) use bring::{Came, WINDOW_MAX};
 pub(crate) use engine::{Engine, State};
@@ -23,3 +30,5 @@ pub(crate) use store::Store;
 pub(crate) use trays::Trays;
 pub(crate) use trials::Trials;
 pub(crate) use worth::Worth;
+pub(crate) use writer::Writer;
+pub(crate) use written::Pick;

@@ -15,7 +15,7 @@
 //!   capi, python: faces for C and Python, over host, codec, zsmalloc, region and values
 //!   values stands on host, codec and zsmalloc
 //!   zswap stands beside zram and has the same arrows; region stands on zram and zswap, and inside
-//!   on zram
+//!   on zram and disk
 //! ```
 //!
 //! A crate is named by its folder: its package is called `ramfold-FOLDER`, because the short names
@@ -46,7 +46,7 @@ const TABLE: [(&str, Arrows); 16] = [
     ("zram", Arrows::To(&["host", "zsmalloc", "codec", "disk"])),
     ("zswap", Arrows::To(&["host", "zsmalloc", "codec", "disk"])),
     ("region", Arrows::To(&["host", "zram", "zswap"])),
-    ("inside", Arrows::To(&["host", "zram"])),
+    ("inside", Arrows::To(&["host", "disk", "zram"])),
     ("serve", Arrows::To(&["host", "disk", "zram"])),
     ("values", Arrows::To(&["host", "codec", "zsmalloc"])),
     ("capi", Arrows::To(&["host", "codec", "zsmalloc", "region", "values"])),

@@ -38,7 +38,7 @@ use crate::line::size::human;
 use crate::line::{args, choices};
 
 use moment::Moment;
-use place::Place;
+use place::{Backing, Place};
 use program::{End, Program};
 use report::Report;
 use tally::Tally;
@@ -57,13 +57,18 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let codec = codec(args);
     let choice =
         inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
+    let backing = args.backing.as_deref().map(Backing::of).transpose()?;
+    let warning = backing.as_ref().and_then(Backing::warning).filter(|_| !args.quiet);
+    warning.iter().for_each(|line| complain(line));
     let report = args.report.as_deref().map(|path| prepare_report(path, args, &codec, limit));
     let report = report.transpose()?;
     let place = Place::prepare(&args.program)?;
     let board = Board::create(place.board(), limit, &codec.to_string())
         .map_err(|error| Failure::about(place.board().display(), error))?;
+    backing.iter().for_each(|backing| backing.tell(&board));
     if args.explain {
         explain(limit, &codec, &place, &choice);
+        backing.iter().for_each(|backing| complain(&backing.explain()));
     }
     let program = Program::start(&args.program, |program| place.put_into(program))?;
     let tree = Tree::new(program.id(), place.library(), args.quiet);
@@ -71,7 +76,12 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let end = program.wait()?;
     let seen = watch.end();
     drop(place);
-    tell(seen, limit, &end, args.quiet);
+    if !args.quiet {
+        let refused = backing.and_then(|it| seen.tally.refused_by(&it));
+        complain(&seen.tally.line(limit));
+        seen.tally.slow().iter().chain(&refused).for_each(|why| complain(why));
+    }
+    finish(seen.report, &end);
     end.leave()
 }
 
@@ -85,13 +95,8 @@ fn prepare_report(
     Report::prepare(path, words.collect(), codec.to_string(), limit)
 }
 
-/// The last lines, and the report.
-fn tell(seen: Seen, limit: u64, end: &End, quiet: bool) {
-    if !quiet {
-        complain(&seen.tally.line(limit));
-        seen.tally.slow().iter().for_each(|why| complain(why));
-    }
-    let failed = seen.report.and_then(|report| report.finish(end.to_string()).err());
+fn finish(report: Option<Report>, end: &End) {
+    let failed = report.and_then(|report| report.finish(end.to_string()).err());
     // The exit is the program's, also if its report is lost.
     failed.iter().for_each(|error| complain(&format!("the report is not written: {error}")));
 }

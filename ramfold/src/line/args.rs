@@ -186,6 +186,9 @@ pub(crate) struct Run {
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
     #[arg(long, value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: Option<codec::Codec>,
+    /// Put pages that do not fit, or do not compress, in files without a name in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) backing: Option<PathBuf>,
     /// Write what the program takes over time: FILE.html is a page with a picture, FILE.svg the
     /// picture; any other FILE gets the figures as JSON, and a picture beside it
     #[arg(long, value_name = "FILE")]

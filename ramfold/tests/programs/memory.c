@@ -29,7 +29,11 @@
 //   memory narrow    threads with the smallest stacks, and requests that such threads serve
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
+//   memory rests     memory that nobody touches until a line comes
+//   memory jails     a program that goes to another root and another user
 //   memory waits     waits for SIGTERM and ends with 5
+//
+// With "noise" as a second word the memory does not compress.
 
 #define _GNU_SOURCE
 #include <aio.h>
@@ -79,16 +83,29 @@ static uint64_t roll(void) {
     return chance;
 }
 
+// Pages do not compress.
+static int is_noise;
+
 // The words of a page say which page it is and how often it was written.
+static uint64_t word(size_t page, uint64_t turn, int i) {
+    uint64_t value = page * 1000003 + turn * 7 + i / 16;
+    if (!is_noise) return value;
+    // splitmix64, by Sebastiano Vigna.
+    value = (value << 9) + i + 0x9e3779b97f4a7c15u;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
 static void fill(char *at, size_t page, uint64_t turn) {
     uint64_t *words = (uint64_t *)at;
-    for (int i = 0; i < PAGE / 8; i++) words[i] = page * 1000003 + turn * 7 + i / 16;
+    for (int i = 0; i < PAGE / 8; i++) words[i] = word(page, turn, i);
 }
 
 static void check(const char *what, char *at, size_t page, uint64_t turn) {
     uint64_t *words = (uint64_t *)at;
     for (int i = 0; i < PAGE / 8; i += 37)
-        if (words[i] != page * 1000003 + turn * 7 + i / 16) wrong(what, page);
+        if (words[i] != word(page, turn, i)) wrong(what, page);
 }
 
 static void fill_all(char *at, size_t pages, uint64_t turn) {
@@ -1281,6 +1298,38 @@ static void at_term(int signal) {
     _exit(5);
 }
 
+static void rests(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 3);
+    until_some_are_out(PAGES);
+    puts("rests");
+    fflush(stdout);
+    if (getchar() == EOF) wrong("no line", 0);
+    check_all("what rested", at, PAGES, 3);
+}
+
+static void jails(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 1);
+    until_some_are_out(PAGES);
+    if (chdir("/proc") || (geteuid() == 0 && chroot("/proc"))) wrong("chroot", 0);
+    if (geteuid() == 0 && (setgid(65534) || setuid(65534))) wrong("setuid", 0);
+    for (int turn = 1; turn < 4; turn++) {
+        check_all("a prisoner", at, PAGES, turn);
+        fill_all(at, PAGES, turn + 1);
+    }
+    pid_t child = fork();
+    if (child < 0) wrong("fork", 0);
+    if (child == 0) {
+        check_all("a prisoner's child", at, PAGES, 4);
+        fill_all(at, PAGES, 5);
+        check_all("a prisoner's child", at, PAGES, 5);
+        _exit(0);
+    }
+    expect_child(child);
+    check_all("a prisoner", at, PAGES, 4);
+}
+
 static void waits(void) {
     signal(SIGTERM, at_term);
     puts("waits");
@@ -1290,11 +1339,12 @@ static void waits(void) {
 
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
+    is_noise = count > 2 && !strcmp(words[2], "noise");
     static const struct {
         const char *name;
         void (*work)(void);
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
-               {"waits", waits}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
+               {"waits", waits}, {"rests", rests}, {"jails", jails}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves}, {"leftout", leftout},
                {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},

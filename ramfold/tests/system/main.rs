@@ -21,6 +21,7 @@
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
 //!   closed      the same without userfaultfd
+//!   behind      the same with a disk behind it
 //!   jobs        ramfold run: whole programs in 70 % of their memory
 //!   torture     the same, with threads that do whatever a program may
 //!   runs        how runs are shown by stat, what a report has, why a process does not fold
@@ -37,6 +38,7 @@ mod activation;
 mod anonymous;
 mod attributes;
 mod backing;
+mod behind;
 mod captive;
 mod clients;
 mod closed;

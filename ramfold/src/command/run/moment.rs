@@ -3,6 +3,7 @@
 //! ```text
 //!   resident = anonymous memory of processes that fold + that of the others (outside)
 //!   unfolded = resident + pages in stores - what these take compressed (held)
+//!   disk     = of the pages in stores, those on the disk, which take no memory
 //! ```
 //!
 //! Invariant: a process is counted once. A process that has ended is in the counts alone. Locks:
@@ -24,8 +25,10 @@ pub(crate) struct Moment {
     pub(crate) outside: u64,
     /// Pages in the stores, at 4096 bytes each.
     pub(crate) stored: u64,
-    /// Of `resident`: those pages, compressed.
+    /// Of `resident`: those pages, compressed, except those on the disk.
     pub(crate) held: u64,
+    /// Of `stored`: pages on the disk.
+    pub(crate) disk: u64,
     /// What would be resident without folding.
     pub(crate) unfolded: u64,
     pub(crate) counts: RunCounts,
@@ -50,10 +53,10 @@ impl Moment {
     /// What the process of a slot says.
     pub(crate) fn of_slot(slot: &Slot) -> Moment {
         let (resident, stored) = (load(&slot.resident), load(&slot.orig_data_size));
-        let held = load(&slot.compr_data_size);
+        let (held, disk) = (load(&slot.compr_data_size), load(&slot.disk));
         let unfolded = resident + stored.saturating_sub(held);
         let counts = slot.counts();
-        Moment { processes: 1, resident, stored, held, unfolded, counts, ..default() }
+        Moment { processes: 1, resident, stored, held, disk, unfolded, counts, ..default() }
     }
 
     /// The sums of two; the limit is that of the first.
@@ -65,6 +68,7 @@ impl Moment {
             outside: self.outside + other.outside,
             stored: self.stored + other.stored,
             held: self.held + other.held,
+            disk: self.disk + other.disk,
             unfolded: self.unfolded + other.unfolded,
             counts: self.counts.plus(&other.counts),
         }
@@ -79,13 +83,14 @@ impl Moment {
             outside: self.outside.max(later.outside),
             stored: self.stored.max(later.stored),
             held: self.held.max(later.held),
+            disk: self.disk.max(later.disk),
             unfolded: self.unfolded.max(later.unfolded),
             counts: later.counts,
         }
     }
 
     /// The figures by name, as reports and `stat` have them.
-    pub(crate) fn fields(&self) -> [(&'static str, u64); 13] {
+    pub(crate) fn fields(&self) -> [(&'static str, u64); 17] {
         let counts = &self.counts;
         [
             ("processes", self.processes),
@@ -94,6 +99,7 @@ impl Moment {
             ("outside", self.outside),
             ("held", self.held),
             ("stored", self.stored),
+            ("disk", self.disk),
             ("unfolded", self.unfolded),
             ("pages_out", counts.pages_out),
             ("pages_in", counts.pages_in),
@@ -101,6 +107,9 @@ impl Moment {
             ("staged_faults", counts.staged_faults),
             ("first_touches", counts.first_touches),
             ("stall_ns", counts.stall_ns),
+            ("disk_out", counts.disk_out),
+            ("disk_in", counts.disk_in),
+            ("disk_refused", counts.disk_refused),
         ]
     }
 }
@@ -126,11 +135,14 @@ mod tests {
         for slot in slots {
             slot.pages_out.store(7, Ordering::Relaxed);
             slot.stall_ns.store(5, Ordering::Relaxed);
+            slot.disk_out.store(3, Ordering::Relaxed);
+            slot.disk.store(4096, Ordering::Relaxed);
         }
         let all = Moment::of(&board);
         assert_eq!((all.processes, all.limit, all.resident, all.outside), (2, 9000, 1350, 50));
         assert_eq!((all.stored, all.held, all.unfolded), (800, 200, 1950));
         assert_eq!((all.counts.pages_out, all.counts.stall_ns), (14, 10));
+        assert_eq!((all.disk, all.counts.disk_out), (8192, 6));
         board.retire(slots[0]);
         let rest = Moment::of(&board);
         assert_eq!((rest.processes, rest.resident, rest.unfolded), (1, 350, 350));

@@ -3,6 +3,7 @@
 //! ```text
 //!   PEAK at most, with a limit of LIMIT, instead of UNFOLDED;
 //!     N pages left and M came back, by K faults; threads waited W of T s for room
+//!     with --backing: ; N pages went to the disk, and M were read from it
 //!   slow: why, and a limit that would do
 //! ```
 //!
@@ -16,6 +17,7 @@ use std::time::Duration;
 use inside::board::{Board, RunCounts};
 
 use super::moment::{Moment, load};
+use super::place::Backing;
 use crate::line::size::{count, human};
 
 /// A run is slow if its threads waited for this part of the time, in percent,
@@ -34,6 +36,8 @@ pub(super) struct Tally {
     /// The most that they would have had without folding.
     pub(super) unfolded: u64,
     pub(super) counts: RunCounts,
+    /// Why the disk refused pages last: the system's number.
+    pub(super) disk_error: u64,
     /// How long the run is.
     pub(super) whole: Duration,
     /// The same for each process that folds, added up.
@@ -52,6 +56,7 @@ impl Tally {
         self.unfolded = unfolded.fold(self.unfolded.max(self.peak), u64::max);
         board.raise(self.peak, self.unfolded);
         self.counts = now.counts;
+        self.disk_error = load(&head.disk_error);
         let processes = u32::try_from(now.processes).unwrap_or(u32::MAX).max(1);
         self.lived += at.saturating_sub(self.whole) * processes;
         self.whole = at;
@@ -72,12 +77,27 @@ impl Tally {
             (count(counts.pages_out, "page"), count(counts.stored_faults, "fault"));
         format!(
             "{peak} at most, with a limit of {bound}, instead of {}; {left} left and {} came back, \
-             by {faults}; threads waited {:.1} of {:.1} s for room",
+             by {faults}; threads waited {:.1} of {:.1} s for room{}",
             human(self.unfolded),
             counts.pages_in,
             self.waited().as_secs_f64(),
             self.lived.as_secs_f64(),
+            self.disk(),
         )
+    }
+
+    fn disk(&self) -> String {
+        let counts = &self.counts;
+        if counts.disk_out == 0 {
+            return String::new();
+        }
+        let out = count(counts.disk_out, "page");
+        format!("; {out} went to the disk, and {} were read from it", counts.disk_in)
+    }
+
+    /// What the disk refused, as a line.
+    pub(super) fn refused_by(&self, backing: &Backing) -> Option<String> {
+        backing.refused(self.counts.disk_refused, self.disk_error)
     }
 
     /// If it was slow: why, and what would help.
@@ -135,9 +155,10 @@ mod tests {
             stall_ns: stall_ms * 1_000_000,
             staged_faults: 77,
             first_touches: 88,
+            ..RunCounts::default()
         };
         let whole = Duration::from_secs(10);
-        Tally { peak: 90 << 20, unfolded: 200 << 20, counts, whole, lived: whole }
+        Tally { peak: 90 << 20, unfolded: 200 << 20, counts, whole, lived: whole, disk_error: 0 }
     }
 
     #[test]
@@ -152,6 +173,14 @@ mod tests {
             "90.0 MiB at most, with a limit of 88.0 MiB, instead of 200.0 MiB; 1 page left and 1 \
              came back, by 1 fault; threads waited 0.0 of 10.0 s for room"
         );
+    }
+
+    #[test]
+    fn the_line_has_what_went_to_the_disk() {
+        let mut tally = tally(7000, 6000, 500, 1500);
+        (tally.counts.disk_out, tally.counts.disk_in) = (1, 300);
+        let end = "for room; 1 page went to the disk, and 300 were read from it";
+        assert!(tally.line(88 << 20).ends_with(end));
     }
 
     #[test]

@@ -59,13 +59,25 @@ pub(super) fn one(run: &Run) -> String {
         ("left", out, format!("{back} came back")),
         ("stall", stall(counts.stall_ns), "for which threads waited for room".to_owned()),
     ];
-    for (name, figure, note) in rows {
+    let disk = counts.disk_out + counts.disk_refused > 0;
+    let disk = disk.then(|| ("disk", human(moment.disk), on_disk(moment)));
+    for (name, figure, note) in rows.into_iter().chain(disk) {
         text.push_str(&cut(&format!("{name:<10} {figure:>14}   {note}")));
         text.push('\n');
     }
     text.push('\n');
     text.push_str(&processes_of(run));
     text
+}
+
+/// What went to the disk.
+fn on_disk(moment: &Moment) -> String {
+    let counts = &moment.counts;
+    let refused = match counts.disk_refused {
+        0 => String::new(),
+        pages => format!("; {pages} refused"),
+    };
+    format!("{} written, {} read{refused}", count(counts.disk_out, "page"), counts.disk_in)
 }
 
 /// The processes of a run, and notes about them.
@@ -188,10 +200,12 @@ pub(super) fn example(command: &[&str]) -> Run {
         staged_faults: 300,
         first_touches: 20,
         stall_ns: 12_340_000_000,
+        ..inside::board::RunCounts::default()
     };
     let [limit, resident, outside] = [256, 250, 12].map(|mib| mib << 20);
     let [stored, held, unfolded] = [120, 31, 339].map(|mib| mib << 20);
-    let moment = Moment { processes: 2, limit, resident, outside, stored, held, unfolded, counts };
+    let moment =
+        Moment { processes: 2, limit, resident, outside, stored, held, unfolded, counts, disk: 0 };
     let member = |pid, state, why: Option<&str>| Member {
         pid,
         name: "sort".into(),
@@ -272,6 +286,20 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words:?}: {text}");
         }
+    }
+
+    #[test]
+    fn a_run_with_a_disk_says_what_is_there() {
+        assert!(!one(&run(&["sort"])).contains("disk"));
+        let mut backed = run(&["sort"]);
+        backed.moment.disk = 3 << 20;
+        (backed.moment.counts.disk_out, backed.moment.counts.disk_in) = (800, 7);
+        let text = one(&backed);
+        assert!(text.contains("3.0 MiB   800 pages written, 7 read\n"), "{text}");
+        backed.moment.counts.disk_refused = 9;
+        let text = one(&backed);
+        assert!(text.contains("7 read; 9 refused\n"), "{text}");
+        fits(&text);
     }
 
     #[test]
