@@ -36,6 +36,11 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
+    /// Whether anything was said about it.
+    pub(crate) fn is_given(&self) -> bool {
+        self.tls_certificates.is_some() || self.tls.is_some()
+    }
+
     /// What the server is started with.
     pub(crate) fn config(&self) -> Result<Option<TlsConfig>, Failure> {
         let directory = match (&self.tls_certificates, self.tls) {

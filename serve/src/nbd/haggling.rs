@@ -38,7 +38,7 @@ impl Haggling<'_, '_> {
         self.tls.is_some_and(Tls::is_required) && !self.link.is_secure()
     }
 
-    /// Forgets what was agreed. Somebody in between may have agreed to it.
+    /// Forgets what was agreed, because an attacker in between may have agreed to it.
     pub(super) fn forget(&mut self) {
         self.structured = false;
         self.context_of = None;

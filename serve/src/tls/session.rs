@@ -221,9 +221,9 @@ fn broken(why: &Error) -> Broken {
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "its client certificate has expired",
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its client certificate is of an authority that is not in ca-cert.pem"
-        }
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "its client certificate is of an authority that is not in ca-cert.pem",
         Error::InvalidCertificate(_) => "its client certificate is not accepted",
         Error::AlertReceived(_) => "it refused the server's certificate, or its TLS",
         Error::PeerIncompatible(_) => {

@@ -22,7 +22,8 @@ use std::sync::Arc;
 const MAKE: &str = r#"
 key() { certtool --generate-privkey --key-type rsa --bits 2048 --outfile "$1"; }
 printf 'cn = "authority"\nca\ncert_signing_key\nexpiration_days = 3\n' > ca.info
-printf 'cn = "server"\ndns_name = "localhost"\ntls_www_server\nsigning_key\nencryption_key\nexpiration_days = 3\n' > server.info
+printf 'cn = "server"\ndns_name = "localhost"\ntls_www_server\n' > server.info
+printf 'signing_key\nencryption_key\nexpiration_days = 3\n' >> server.info
 key ca-key.pem
 certtool --generate-self-signed --load-privkey ca-key.pem --template ca.info --outfile ca-cert.pem
 key server-key.pem

@@ -78,6 +78,10 @@ impl Doors {
         let beside = own.as_deref().map(runtime::control_beside);
         let beside = beside.into_iter().chain(control).collect();
         let nbd = placed || args.fuse.is_none();
+        if !nbd && args.tls.is_given() {
+            let why = "--tls: with --fuse alone there is no NBD; give --unix or --tcp as well";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
         let name = args.name.clone();

@@ -164,7 +164,7 @@ impl<'a> Link<'a> {
     /// Sends the replies, the last of which agrees to TLS, and begins TLS. It must be ready within
     /// the time of the handshake.
     pub(crate) fn secure(&mut self, tls: &Tls) -> Result<(), End> {
-        // Somebody in between could have put them there, to have them read as the client's (L5).
+        // An attacker in between could have put them there, to have them read as the client's (L5).
         // Any that arrive from now on are no records, and end the session.
         if !self.inbox.bytes().is_empty() {
             return Err(End::Nonsense("it did not wait for the answer to STARTTLS"));
