@@ -1,18 +1,22 @@
-//! Seeded fuzzing of a live server, in three ways:
+//! Seeded fuzzing of a live server, in four ways:
 //!
 //! - noise: random bytes, before and after a good handshake;
 //! - damage: a good conversation with bytes changed, dropped, repeated or cut off;
+//! - flaws: the same inside TLS, damaged inside it or on the wire;
 //! - twin: valid and invalid requests in random batches, to plain memory and to a compressed
 //!   device; each answer, with its error number, is compared with what a `Vec<u8>` says it must be.
-//!   Between batches the device writes pages back and compacts.
+//!   Between batches the device writes pages back and compacts. One client in three uses TLS.
 //!
 //! Invariants checked after every case: a new good client is served as if nothing had happened.
 //! Once the others are gone, no connection is listed and no buffer is held. A recount of the device
 //! finds nothing.
 //!
-//! `RAMFOLD_FUZZ_SECONDS` (5) is for all three together. `RAMFOLD_FUZZ_SEED` repeats a run. The
+//! `RAMFOLD_FUZZ_SECONDS` (5) is for all four together. `RAMFOLD_FUZZ_SEED` repeats a run. The
 //! control socket (see `nbd::control`) and several clients that write one range are not covered.
 
+#[cfg(test)]
+#[path = "nbd/certificates.rs"]
+mod certificates;
 #[cfg(test)]
 #[path = "nbd/client.rs"]
 #[expect(dead_code, reason = "the protocol tests use the rest")]
@@ -22,10 +26,14 @@ mod client;
 #[expect(dead_code, reason = "the protocol tests use the rest")]
 mod fixture;
 
+use certificates::Certificates;
 use client::*;
 use disk::{Disk, RamDisk, ReadOnly};
 use fixture::Fixture;
-use std::io::{Read, Write};
+use ramfold_serve::ServerConfig;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -70,7 +78,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs cases for a third of the time, at least one, each with a seed that is printed.
+/// Runs cases for a quarter of the time, at least one, each with a seed that is printed.
 fn run(what: &str, case: impl Fn(&mut Random)) {
     let seconds = number("RAMFOLD_FUZZ_SECONDS").unwrap_or(5);
     let start = number("RAMFOLD_FUZZ_SEED").unwrap_or_else(|| {
@@ -79,7 +87,7 @@ fn run(what: &str, case: impl Fn(&mut Random)) {
             .expect("the clock is set");
         now.as_nanos() as u64
     });
-    let end = Instant::now() + Duration::from_millis(seconds * 1000 / 3);
+    let end = Instant::now() + Duration::from_millis(seconds * 1000 / 4);
     let mut seed = start;
     loop {
         println!("{what}: RAMFOLD_FUZZ_SEED={seed}");
@@ -92,11 +100,17 @@ fn run(what: &str, case: impl Fn(&mut Random)) {
     println!("{what}: {} cases", seed.wrapping_sub(start));
 }
 
-fn server() -> Fixture {
-    Fixture::with(Arc::new(RamDisk::new(SIZE).expect("a small disk")), |config| {
+/// A server that offers TLS if there are certificates.
+fn server(certificates: Option<&Certificates>) -> Fixture {
+    let disk = Arc::new(RamDisk::new(SIZE).expect("a small disk"));
+    let adjust = |config: &mut ServerConfig| {
         config.idle_after = Duration::from_millis(5);
         config.stop_grace = Duration::from_millis(100);
-    })
+    };
+    match certificates {
+        Some(certificates) => certificates.serve(disk, false, adjust),
+        None => Fixture::with(disk, adjust),
+    }
 }
 
 /// Sends bytes in random portions while another thread discards the answers.
@@ -129,6 +143,9 @@ fn conversation(random: &mut Random) -> Vec<u8> {
         bytes.extend((data.len() as u32).to_be_bytes());
         bytes.extend(data);
     };
+    if random.one_in(4) {
+        option(OPT_STARTTLS, &[]);
+    }
     option(3, &[]);
     option(OPT_STRUCTURED, &[]);
     let context = [&[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 15][..], b"base:allocation"].concat();
@@ -143,7 +160,8 @@ fn conversation(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn noise_harms_nobody() {
-    let fixture = server();
+    let certificates = Certificates::make();
+    let fixture = server(certificates.as_ref());
     run("noise", |random| {
         let noise = random.pick(&[10, 100, 1000, 100_000]);
         let mut bytes = if random.one_in(2) { conversation(random) } else { Vec::new() };
@@ -156,7 +174,8 @@ fn noise_harms_nobody() {
 
 #[test]
 fn damaged_conversations_harm_nobody() {
-    let fixture = server();
+    let certificates = Certificates::make();
+    let fixture = server(certificates.as_ref());
     run("damage", |random| {
         let mut bytes = conversation(random);
         for _ in 0..1 + random.below(4) {
@@ -164,6 +183,79 @@ fn damaged_conversations_harm_nobody() {
         }
         pour(&fixture, &bytes, random);
         fixture.assert_well();
+    });
+}
+
+/// A stream on which one byte is wrong, or that ends, after so many bytes were written.
+struct Flawed {
+    stream: UnixStream,
+    left: usize,
+    ends: bool,
+}
+
+impl Read for Flawed {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(into)
+    }
+}
+
+impl Write for Flawed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = bytes.len().min(self.left);
+        if n > 0 {
+            self.left -= n;
+            return self.stream.write(&bytes[..n]);
+        }
+        if self.ends {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.left = usize::MAX;
+        self.stream.write(&[bytes.first().map_or(0, |byte| byte ^ 1)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn flaws_inside_tls_and_on_the_wire_harm_nobody() {
+    let Some(certificates) = Certificates::make() else { return };
+    let fixture = server(Some(&certificates));
+    run("flaws", |random| {
+        let mut bytes = conversation(random);
+        if random.one_in(2) {
+            damage(&mut bytes, random);
+        }
+        let stream = UnixStream::connect(fixture.path()).expect("the server listens");
+        // Of greeting, STARTTLS and the reply to it.
+        (&stream).read_exact(&mut [0; 18]).expect("a greeting");
+        let start = [&[0, 0, 0, 3][..], b"IHAVEOPT", &[0, 0, 0, 5, 0, 0, 0, 0]].concat();
+        (&stream).write_all(&start).expect("the server listens");
+        (&stream).read_exact(&mut [0; 20]).expect("an ACK");
+        let left = if random.one_in(3) { usize::MAX } else { random.below(9000) };
+        let session = certificates.session(random.pick(&[&[&TLS12], &[&TLS13]]));
+        talk(session, Flawed { stream, left, ends: random.one_in(2) }, &bytes[4..]);
+        fixture.assert_well();
+    });
+}
+
+/// Sends everything, while another thread discards what comes back. The server may hang up.
+fn talk(session: ClientConnection, flawed: Flawed, bytes: &[u8]) {
+    let answers = flawed.stream.try_clone().expect("there are descriptors");
+    let mut tls = StreamOwned::new(session, flawed);
+    while tls.conn.is_handshaking() {
+        if tls.conn.complete_io(&mut tls.sock).is_err() {
+            return;
+        }
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 65_536];
+            while matches!((&answers).read(&mut buffer), Ok(n) if n > 0) {}
+        });
+        let _ = tls.write_all(bytes).and_then(|()| tls.flush());
+        let _ = tls.sock.stream.shutdown(Shutdown::Both);
     });
 }
 
@@ -287,10 +379,10 @@ impl Twin {
 /// Serves `disk`, and compares every answer with the twin's. `between` is called after each batch.
 fn compare(disk: Arc<dyn Disk>, random: &mut Random, between: impl Fn(&mut Random)) {
     let structured = !random.one_in(3);
+    let certificates = if random.one_in(3) { Certificates::make() } else { None };
     let bytes = vec![0; disk.size_bytes() as usize];
     let mut twin = Twin { bytes, read_only: disk.read_only(), structured };
-    let fixture = Fixture::of(disk);
-    let mut client = fixture.open(structured);
+    let (fixture, mut client) = connected(disk, structured, certificates.as_ref());
     for _ in 0..40 {
         batch(&mut client, &mut twin, random);
         between(random);
@@ -299,6 +391,24 @@ fn compare(disk: Arc<dyn Disk>, random: &mut Random, between: impl Fn(&mut Rando
     assert!(all == Answer::Data(twin.bytes), "the whole disk differs from the twin");
     drop(client);
     fixture.assert_well();
+}
+
+/// A server of a disk and its client, over TLS if there are certificates.
+fn connected(
+    disk: Arc<dyn Disk>,
+    structured: bool,
+    certificates: Option<&Certificates>,
+) -> (Fixture, Client) {
+    let Some(certificates) = certificates else {
+        let fixture = Fixture::of(disk);
+        let client = fixture.open(structured);
+        return (fixture, client);
+    };
+    let fixture = certificates.serve(disk, false, |_| {});
+    let client = Client::greeted(fixture.path(), 3).expect("the server greets");
+    let mut client = certificates.secure(client, &[&TLS13]).expect("the server has TLS");
+    client.haggle(structured).expect("a good client is served");
+    (fixture, client)
 }
 
 /// A compressed device with a backing disk.

@@ -113,7 +113,10 @@ fn serve_until(
         export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
     }
     devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
-    let start = || Nbd::start(&devices, &device, doors.config(args, default, watch.observer()));
+    let start = || {
+        let config = doors.config(args, default, watch.observer(), log)?;
+        Nbd::start(&devices, &device, config)
+    };
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));

@@ -11,7 +11,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
-use super::choices::{Density, Writeback};
+use super::choices::{Density, Tls, Writeback};
 use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::forms::{address, chain_order, digits};
@@ -128,9 +128,11 @@ pub(crate) struct Serve {
     /// Listen on this address; control stays local, under the server's name
     #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
-    /// Allow --tcp addresses that other machines can reach; NBD has no password
+    /// Allow --tcp addresses that other machines can reach; NBD has no password, only certificates
     #[arg(long, requires = "tcp")]
     pub(crate) tcp_anywhere: bool,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// Listen for stat, set and check here as well; PATH ends in .ctl. A server whose NBD sockets
     /// were passed by systemd or libnbd has no other control socket of its own
     #[arg(long, value_name = "PATH")]

@@ -16,6 +16,7 @@
 //!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
 //!   designs     lock designs and ways to free that studies compare
+//!   tls         NBD over TLS: who is served, which files do not work
 //!   exports     several disks of one server, by name
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
@@ -61,6 +62,7 @@ mod rig;
 mod runs;
 mod stack;
 mod tiers;
+mod tls;
 mod torture;
 mod tree;
 mod usage;

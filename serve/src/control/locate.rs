@@ -68,7 +68,7 @@ fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
     let wrong = |hint: String| ControlError::NoSuchTarget { target: target.to_owned(), hint };
     let never =
         |hint: &str| ControlError::BadTarget { target: target.to_owned(), hint: hint.into() };
-    if target.starts_with(uri::UNIX) {
+    if uri::is_unix(target) {
         let socket =
             uri::socket_of(target).ok_or_else(|| never("the address has no socket=PATH in it"))?;
         return beside(&socket).map_err(wrong);
@@ -197,7 +197,7 @@ mod tests {
             ("zram0".to_owned(), &named),
             (named.display().to_string(), &named),
             (nbd.display().to_string(), &named),
-            (uri::unix("zram0", &nbd), &named),
+            (uri::unix("zram0", &nbd, None), &named),
             (other, &placed),
         ];
         for (target, expected) in rows {

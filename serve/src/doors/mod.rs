@@ -32,3 +32,4 @@ pub use passed::{Passed, PassedSockets};
 pub use peer::Peer;
 pub(crate) use place::Place;
 pub(crate) use service::{Rules, Serve, Service, Ticket};
+pub(crate) use socket::Socket;

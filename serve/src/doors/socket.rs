@@ -4,7 +4,8 @@
 //! also after `end_input`. Locks: none.
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -54,6 +55,27 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Sends some of the bytes, at least one. `is_patient` is asked as `send_while` does.
+    pub(crate) fn send_some(
+        &self,
+        bytes: &[IoSlice<'_>],
+        mut is_patient: impl FnMut() -> bool,
+    ) -> Result<usize, Errno> {
+        loop {
+            let mut nothing = SendAncillaryBuffer::default();
+            match net::sendmsg(&self.fd, bytes, &mut nothing, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if is_patient() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Sends as many of the bytes as the system takes without waiting.
+    pub(crate) fn send_at_once(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
     /// The process at the other end of a Unix socket, if the system says.

@@ -10,11 +10,14 @@
 use super::exports::Exports;
 use super::transmission::{End, Export, Link, wire};
 use crate::terms::limits::NAME_MAX;
+use crate::tls::Tls;
 
 /// A client before it has chosen an export.
 pub(super) struct Haggling<'h, 'l> {
     pub(super) exports: &'h dyn Exports,
     pub(super) link: &'h mut Link<'l>,
+    /// What TLS is made with, if it is offered.
+    pub(super) tls: Option<&'h Tls>,
     /// The client has asked for structured replies.
     pub(super) structured: bool,
     /// The export for which the client has chosen `base:allocation`.
@@ -28,6 +31,17 @@ impl Haggling<'_, '_> {
     pub(super) fn open(&self, name: &[u8]) -> Result<Export, String> {
         let name = str::from_utf8(name).map_err(|_| "no such export")?;
         self.exports.open(name, self.link.peer())
+    }
+
+    /// Whether the client must begin TLS before it may ask for anything.
+    pub(super) fn owes_tls(&self) -> bool {
+        self.tls.is_some_and(Tls::is_required) && !self.link.is_secure()
+    }
+
+    /// Forgets what was agreed, because an attacker in between may have agreed to it.
+    pub(super) fn forget(&mut self) {
+        self.structured = false;
+        self.context_of = None;
     }
 
     /// Replies to an option with data in several parts.

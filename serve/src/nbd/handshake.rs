@@ -8,6 +8,8 @@
 //!   server: magic option reply length data  -'  and all within the handshake's time
 //! ```
 //!
+//! If the client begins TLS in between, all that was agreed is forgotten, and options go on inside.
+//!
 //! Invariant: whatever the client sends, the next option starts after exactly the announced length.
 //! If a client loses count, the server finds a wrong magic number and ends the connection.
 //!
@@ -18,14 +20,17 @@ use super::haggling::{Haggling, reply};
 use super::option::{self, Next};
 use super::transmission::{Agreed, End, Export, Link, wire};
 use crate::terms::limits::{OPTION_DATA_MAX, OPTIONS_MAX};
+use crate::tls::Tls;
 
 /// Runs the handshake until the client has chosen an export.
 pub(super) fn negotiate(
     exports: &dyn Exports,
+    tls: Option<&Tls>,
     link: &mut Link<'_>,
 ) -> Result<(Export, Agreed), End> {
     let no_zeroes = greet(link)?;
-    let mut haggling = Haggling { exports, link, structured: false, context_of: None, no_zeroes };
+    let mut haggling =
+        Haggling { exports, link, tls, structured: false, context_of: None, no_zeroes };
     for _ in 0..OPTIONS_MAX {
         if let Next::Transmission(export) = next_option(&mut haggling)? {
             // A context was chosen for one name, and does not hold for another.
@@ -69,6 +74,10 @@ fn greet(link: &mut Link<'_>) -> Result<bool, End> {
 
 fn next_option(client: &mut Haggling<'_, '_>) -> Result<Next, End> {
     match read_option(client.link)? {
+        (option, _) if client.owes_tls() && !option::is_free(option) => {
+            option::demand_tls(client, option)?;
+            Ok(Next::Option)
+        }
         (option, Some(data)) => option::answer(client, option, &data),
         (option, None) => {
             client.refuse(option, wire::REP_ERR_TOO_BIG, "too much data for an option")?;

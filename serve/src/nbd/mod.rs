@@ -1,5 +1,5 @@
 //! The server's side of the NBD protocol, as its specification `doc/proto.md` says. It has fixed
-//! newstyle negotiation, structured replies and block status, but no TLS and no extended headers.
+//! newstyle negotiation, TLS, structured replies and block status, but no extended headers.
 //!
 //! ```text
 //!   server    listens, and gives each connection to

@@ -8,7 +8,8 @@
 //! | `STRUCTURED_REPLY` | `ACK` |
 //! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | see `contexts` |
 //! | `ABORT` | `ACK`, and the connection ends |
-//! | `STARTTLS` | `ERR_POLICY` |
+//! | `STARTTLS` | `ACK`, then TLS begins; `ERR_POLICY` without it; `ERR_INVALID` inside it |
+//! | all but `STARTTLS` and `ABORT`, if TLS is required and has not begun | `ERR_TLS_REQD` |
 //! | any other | `ERR_UNSUP` |
 //!
 //! Invariant: data that does not have exactly the option's form is answered with `ERR_INVALID`, and
@@ -51,12 +52,40 @@ pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) ->
         wire::OPT_LIST_META_CONTEXT | wire::OPT_SET_META_CONTEXT => {
             contexts::answer(client, option, data)?;
         }
-        wire::OPT_STARTTLS => {
-            client.refuse(option, wire::REP_ERR_POLICY, "this server does not offer TLS")?;
-        }
+        wire::OPT_STARTTLS => start_tls(client, data)?,
         _ => client.refuse(option, wire::REP_ERR_UNSUP, "unknown option")?,
     }
     Ok(Next::Option)
+}
+
+/// Whether a client that has to use TLS may send this option without.
+pub(super) fn is_free(option: u32) -> bool {
+    matches!(option, wire::OPT_STARTTLS | wire::OPT_ABORT)
+}
+
+/// Refuses an option of a client that has to use TLS first.
+pub(super) fn demand_tls(client: &mut Haggling<'_, '_>, option: u32) -> Result<(), End> {
+    // The protocol has no way to refuse this option.
+    if option == wire::OPT_EXPORT_NAME {
+        return Err(End::Nonsense("it does not use TLS, which is required"));
+    }
+    client.refuse(option, wire::REP_ERR_TLS_REQD, "this server requires TLS")
+}
+
+fn start_tls(client: &mut Haggling<'_, '_>, data: &[u8]) -> Result<(), End> {
+    let option = wire::OPT_STARTTLS;
+    let Some(tls) = client.tls else {
+        return client.refuse(option, wire::REP_ERR_POLICY, "this server does not offer TLS");
+    };
+    if client.link.is_secure() {
+        return client.refuse(option, wire::REP_ERR_INVALID, "TLS is on already");
+    }
+    if !data.is_empty() {
+        return client.refuse(option, wire::REP_ERR_INVALID, "this option takes no data");
+    }
+    client.reply(option, wire::REP_ACK, &[])?;
+    client.forget();
+    client.link.secure(tls)
 }
 
 fn export_name(client: &mut Haggling<'_, '_>, name: &[u8]) -> Result<Next, End> {

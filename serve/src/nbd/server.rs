@@ -19,9 +19,10 @@ use crate::doors::{
     Ticket,
 };
 use crate::terms::{ServeError, limits, uri};
+use crate::tls::{Tls, TlsConfig};
 use disk::Disk;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use zram::Devices;
@@ -42,6 +43,8 @@ pub struct ServerConfig {
     pub tcp_anywhere: bool,
     /// Sockets to listen on that were passed to this process. `tcp_anywhere` is not about them.
     pub passed: Vec<Passed>,
+    /// TLS, if it is offered. The files are read when the server starts.
+    pub tls: Option<TlsConfig>,
     /// How many connections are served at a time. One more is refused with a message. The server
     /// takes at most half of the descriptors that the process may have.
     pub connections_max: usize,
@@ -68,6 +71,7 @@ impl ServerConfig {
             tcp: Vec::new(),
             tcp_anywhere: false,
             passed: Vec::new(),
+            tls: None,
             connections_max: limits::CONNECTIONS_MAX,
             handshake_timeout: limits::HANDSHAKE_TIMEOUT,
             idle_after: limits::IDLE_AFTER,
@@ -82,6 +86,7 @@ impl ServerConfig {
 pub struct Server {
     service: Service,
     meter: Arc<Meter>,
+    tls: Option<Tls>,
     name: String,
 }
 
@@ -118,6 +123,7 @@ impl Server {
         if len == 0 || len > limits::NAME_MAX || config.name.contains('\0') {
             return Err(ServeError::BadName { len });
         }
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let doors = open_doors(&config)?;
         let meter = Arc::new(Meter::default());
         let waits = Waits {
@@ -125,9 +131,10 @@ impl Server {
             idle_after: config.idle_after,
             stall_after: config.stall_after,
         };
-        let counted = Arc::clone(&meter);
-        let serve: Arc<Serve> =
-            Arc::new(move |ticket| converse(&*exports, ticket, &counted, waits));
+        let (counted, offered) = (Arc::clone(&meter), tls.clone());
+        let serve: Arc<Serve> = Arc::new(move |ticket| {
+            converse(&Offer { exports: &*exports, tls: offered.as_ref() }, ticket, &counted, waits);
+        });
         let most = config.connections_max.min(limits::descriptors() / 2).max(1);
         let rules = Rules {
             purpose: Purpose::Nbd,
@@ -137,7 +144,7 @@ impl Server {
             observer: config.observer,
         };
         let service = Service::start(doors, rules, &serve)?;
-        Ok(Self { service, meter, name: config.name })
+        Ok(Self { service, meter, tls, name: config.name })
     }
 
     /// The addresses at which clients find the default export, those of [`uris_of`](Self::uris_of).
@@ -148,7 +155,9 @@ impl Server {
     /// The addresses at which clients find the export of this name. A socket with an abstract name
     /// has none.
     pub fn uris_of(&self, name: &str) -> Vec<String> {
-        self.service.doors().iter().filter_map(|door| uri(name, door.place())).collect()
+        // A client that may also come without TLS is not made to have certificates.
+        let tls = self.tls.as_ref().filter(|tls| tls.is_required()).map(Tls::directory);
+        self.service.doors().iter().filter_map(|door| uri(name, door.place(), tls)).collect()
     }
 
     /// How many connections are served this export right now.
@@ -180,10 +189,16 @@ impl Server {
     }
 }
 
+/// What clients may choose, and how.
+struct Offer<'a> {
+    exports: &'a dyn Exports,
+    tls: Option<&'a Tls>,
+}
+
 /// Serves one connection, or refuses it, from its first byte to its last.
-fn converse(exports: &dyn Exports, ticket: &Ticket, meter: &Arc<Meter>, waits: Waits) {
+fn converse(offer: &Offer<'_>, ticket: &Ticket, meter: &Arc<Meter>, waits: Waits) {
     let ended = match ticket.refused() {
-        None => serve(exports, &mut Link::new(ticket, meter, waits)),
+        None => serve(offer, &mut Link::new(ticket, meter, waits)),
         Some(why) => {
             let brief = Waits { handshake: waits.handshake.min(limits::REFUSAL_MAX), ..waits };
             handshake::turn_away(&mut Link::new(ticket, meter, brief), &words(why))
@@ -197,8 +212,8 @@ fn converse(exports: &dyn Exports, ticket: &Ticket, meter: &Arc<Meter>, waits: W
 }
 
 /// Serves one connection from its first byte to its last.
-fn serve(exports: &dyn Exports, link: &mut Link<'_>) -> Result<(), End> {
-    let (export, agreed) = handshake::negotiate(exports, link)?;
+fn serve(offer: &Offer<'_>, link: &mut Link<'_>) -> Result<(), End> {
+    let (export, agreed) = handshake::negotiate(offer.exports, offer.tls, link)?;
     link.engage(export.name())?;
     let (peer, name) = (link.peer(), export.name().to_owned());
     link.tell(Event::Connected { peer, export: name });
@@ -217,10 +232,10 @@ fn words(why: Refused) -> String {
     }
 }
 
-fn uri(name: &str, place: &Place) -> Option<String> {
+fn uri(name: &str, place: &Place, tls: Option<&Path>) -> Option<String> {
     match place {
-        Place::Unix { path, .. } => Some(uri::unix(name, path)),
-        Place::Tcp(address) => Some(uri::tcp(name, *address)),
+        Place::Unix { path, .. } => Some(uri::unix(name, path, tls)),
+        Place::Tcp(address) => Some(uri::tcp(name, *address, tls)),
         Place::Unreachable => None,
     }
 }

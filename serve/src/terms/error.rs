@@ -44,6 +44,13 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// A certificate or a key cannot be used.
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// Why, in words.
+        why: String,
+    },
     /// What was passed to this process to listen on makes no sense.
     Passed(String),
     /// A killed server has left a mount there that cannot be removed.
@@ -103,6 +110,7 @@ impl fmt::Display for ServeError {
                  use 127.0.0.1"
             ),
             Self::Tcp { address, source } => write!(f, "{address}: {source}"),
+            Self::Tls { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Passed(why) => write!(f, "socket activation: {why}"),
             Self::Dead(path) => write!(
                 f,

@@ -4,11 +4,13 @@
 //! one connection            idle        busy, at most
 //!   inbox                   4 KiB       128 KiB     of 128 KiB of addresses
 //!   outbox                  0           132 KiB     of 132 KiB of addresses
+//!   records of TLS          4 KiB       128 KiB     the same again, and what rustls holds
 //!   thread stack            (2 MiB of address space, touched as needed)
 //! ```
 //!
 //! Invariant: for each of its connections, a client makes the server hold at most `INBOX_MAX` +
-//! `OUTBOX_MAX` bytes, whatever it sends and however slowly. Locks: none.
+//! `OUTBOX_MAX` bytes, whatever it sends and however slowly. With TLS these are `INBOX_MAX` and
+//! `TLS_QUEUED_MAX` more, and two records. Locks: none.
 
 use std::time::Duration;
 
@@ -67,6 +69,9 @@ pub(crate) const INBOX_MAX: usize = 128 << 10; // 128 KiB
 pub(crate) const OUTBOX_MAX: usize = PIECE + PAGE; // 132 KiB
 /// Gathered replies are sent as soon as they reach so many bytes.
 pub(crate) const SEND_AT: usize = 64 << 10; // 64 KiB
+
+/// The most bytes of encrypted records that wait to be sent, on the heap.
+pub(crate) const TLS_QUEUED_MAX: usize = SEND_AT; // 64 KiB: four records
 
 /// The most extents in one block status reply.
 pub(crate) const EXTENTS_MAX: usize = 1024; // 8 KiB of reply

@@ -1,5 +1,6 @@
 //! NBD addresses: `nbd+unix:///NAME?socket=PATH` and `nbd://HOST:PORT/NAME`. Every byte except
-//! letters, digits and a few marks is written as `%XX`.
+//! letters, digits and a few marks is written as `%XX`. With TLS they begin with `nbds`, and name
+//! the directory of the certificates as `tls-certificates=DIR`, which libnbd knows.
 //!
 //! Invariant: `socket_of` gives back the path that `unix` was given. Locks: none.
 
@@ -10,27 +11,50 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The beginning of an address that leads to a Unix socket.
-pub(crate) const UNIX: &str = "nbd+unix://";
+const UNIX: &str = "nbd+unix://";
+/// The same with TLS.
+const UNIX_TLS: &str = "nbds+unix://";
 
 /// The address of an export at a Unix socket.
-pub(crate) fn unix(name: &str, socket: &Path) -> String {
-    format!("{UNIX}/{}?socket={}", escape(name.as_bytes()), escape(socket.as_os_str().as_bytes()))
+pub(crate) fn unix(name: &str, socket: &Path, tls: Option<&Path>) -> String {
+    let start = if tls.is_some() { UNIX_TLS } else { UNIX };
+    let certificates = certificates(tls, '&');
+    format!("{start}/{}?socket={}{certificates}", escape(name.as_bytes()), escape_path(socket))
 }
 
 /// The address of an export at a TCP address.
-pub(crate) fn tcp(name: &str, address: SocketAddr) -> String {
-    format!("nbd://{address}/{}", escape(name.as_bytes()))
+pub(crate) fn tcp(name: &str, address: SocketAddr, tls: Option<&Path>) -> String {
+    let start = if tls.is_some() { "nbds" } else { "nbd" };
+    format!("{start}://{address}/{}{}", escape(name.as_bytes()), certificates(tls, '?'))
+}
+
+/// Whether an address is of the Unix kind.
+pub(crate) fn is_unix(uri: &str) -> bool {
+    of_unix(uri).is_some()
+}
+
+/// What follows the beginning of an address of the Unix kind.
+fn of_unix(uri: &str) -> Option<&str> {
+    uri.strip_prefix(UNIX).or_else(|| uri.strip_prefix(UNIX_TLS))
+}
+
+fn certificates(tls: Option<&Path>, mark: char) -> String {
+    tls.map_or_else(String::new, |path| format!("{mark}tls-certificates={}", escape_path(path)))
 }
 
 /// The socket in an address of the Unix kind.
 pub(crate) fn socket_of(uri: &str) -> Option<PathBuf> {
-    let (_, query) = uri.strip_prefix(UNIX)?.split_once('?')?;
+    let (_, query) = of_unix(uri)?.split_once('?')?;
     let value = query.split('&').find_map(|pair| pair.strip_prefix("socket="))?;
     Some(PathBuf::from(OsString::from_vec(unescape(value)?))).filter(|p| !p.as_os_str().is_empty())
 }
 
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte)
+}
+
+fn escape_path(path: &Path) -> String {
+    escape(path.as_os_str().as_bytes())
 }
 
 fn escape(bytes: &[u8]) -> String {
@@ -69,10 +93,16 @@ mod tests {
 
     #[test]
     fn addresses_are_those_clients_take() {
-        let uri = unix("zram0", Path::new("/run/a b.sock"));
+        let (socket, address) = (Path::new("/run/a b.sock"), "[::1]:10809".parse().unwrap());
+        let tls = Some(Path::new("/etc/p ki"));
+        let uri = unix("zram0", socket, None);
         assert_eq!(uri, "nbd+unix:///zram0?socket=/run/a%20b.sock");
-        let uri = tcp("x", "[::1]:10809".parse().unwrap());
-        assert_eq!(uri, "nbd://[::1]:10809/x");
+        let uri = unix("zram0", socket, tls);
+        let expected = "nbds+unix:///zram0?socket=/run/a%20b.sock&tls-certificates=/etc/p%20ki";
+        assert_eq!(uri, expected);
+        assert_eq!(socket_of(&uri).as_deref(), Some(socket));
+        assert_eq!(tcp("x", address, None), "nbd://[::1]:10809/x");
+        assert_eq!(tcp("x", address, tls), "nbds://[::1]:10809/x?tls-certificates=/etc/p%20ki");
     }
 
     #[test]
@@ -88,7 +118,7 @@ mod tests {
         #[test]
         fn any_path_survives(path in prop::collection::vec(1_u8.., 1..50), name in ".{0,20}") {
             let path = PathBuf::from(OsString::from_vec(path));
-            prop_assert_eq!(socket_of(&unix(&name, &path)), Some(path));
+            prop_assert_eq!(socket_of(&unix(&name, &path, None)), Some(path));
         }
 
         #[test]

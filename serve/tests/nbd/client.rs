@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const IHAVEOPT: u64 = 0x49484156454F5054;
+pub(crate) const OPT_STARTTLS: u32 = 5;
 pub(crate) const OPT_GO: u32 = 7;
 pub(crate) const OPT_STRUCTURED: u32 = 8;
 pub(crate) const OPT_SET_META: u32 = 10;
@@ -109,18 +110,23 @@ impl Client {
     /// In transmission, with structured replies and `base:allocation`, or without.
     pub(crate) fn open(path: &Path, structured: bool) -> io::Result<Self> {
         let mut client = Self::greeted(path, 3)?;
+        client.haggle(structured)?;
+        Ok(client)
+    }
+
+    /// Goes from greeted to transmission.
+    pub(crate) fn haggle(&mut self, structured: bool) -> io::Result<()> {
         if structured {
-            client.ask_structured()?;
+            self.ask_structured()?;
             let mut data = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 15];
             data.extend(b"base:allocation");
-            let replies = client.option(OPT_SET_META, &data)?;
+            let replies = self.option(OPT_SET_META, &data)?;
             let expected = [&1_u32.to_be_bytes()[..], b"base:allocation"].concat();
             if replies != [(4, expected), (REP_ACK, Vec::new())] {
                 return Err(bad(format!("metadata context: {replies:?}")));
             }
         }
-        client.go("")?;
-        Ok(client)
+        self.go("").map(|_| ())
     }
 
     pub(crate) fn greet(&mut self, flags: u32) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! The server seen by clients: one test per fact.
 
 #[cfg(test)]
+mod certificates;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod control;
@@ -20,5 +22,7 @@ mod notify;
 mod remote;
 #[cfg(test)]
 mod stop;
+#[cfg(test)]
+mod tls;
 #[cfg(test)]
 mod transmission;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use serve::control::{Control, Handler};
 use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
-use serve::{Observer, PassedSockets, ServeError, ServerConfig, runtime, shell};
+use serve::{Observer, PassedSockets, ServeError, ServerConfig, TlsConfig, runtime, shell};
 use zram::Devices;
 
 use super::log::Log;
@@ -78,6 +78,10 @@ impl Doors {
         let beside = own.as_deref().map(runtime::control_beside);
         let beside = beside.into_iter().chain(control).collect();
         let nbd = placed || args.fuse.is_none();
+        if !nbd && args.tls.is_given() {
+            let why = "--tls: with --fuse alone there is no NBD; give --unix or --tcp as well";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
         let name = args.name.clone();
@@ -92,14 +96,17 @@ impl Doors {
         args: &args::Serve,
         default_export: &str,
         observer: Observer,
-    ) -> ServerConfig {
+        log: &Log,
+    ) -> Result<ServerConfig, Failure> {
         let mut config = ServerConfig::new(default_export);
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
         config.passed.extend(self.passed.nbd.clone());
+        config.tls = args.tls.config()?;
         config.observer = observer;
-        config
+        warn_of_tls(args, config.tls.as_ref(), log);
+        Ok(config)
     }
 
     /// What the command of `--run` has in its environment, besides what the server has.
@@ -228,6 +235,23 @@ fn is_about(error: &ServeError, path: &Path) -> bool {
             | ServeError::PathTooLong(at)
             | ServeError::Unix { path: at, .. } if at == path || Some(&**at) == path.parent()
     )
+}
+
+/// Says what is allowed and yet not safe, or does not work.
+fn warn_of_tls(args: &args::Serve, tls: Option<&TlsConfig>, log: &Log) {
+    if args.tcp_anywhere && !tls.is_some_and(|tls| tls.required) {
+        log.complain(
+            "warning: --tcp-anywhere without TLS: everybody who reaches this address may read and \
+             write the disk, in the clear; --tls-certificates DIR encrypts it",
+        );
+    }
+    if let Some(tls) = tls.filter(|tls| tls.is_signed().is_ok_and(|signed| !signed)) {
+        log.complain(format!(
+            "warning: no authority in {} has signed server-cert.pem; clients that have the same \
+             file refuse this server",
+            tls.directory.join("ca-cert.pem").display()
+        ));
+    }
 }
 
 fn warn_unlisted(error: &ServeError, log: &Log) {

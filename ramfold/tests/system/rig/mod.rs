@@ -1,5 +1,6 @@
 //! The parts that the tests are built from.
 
+mod certificates;
 mod nbd;
 mod pages;
 mod scratch;
@@ -10,6 +11,7 @@ mod stopped;
 mod tools;
 mod tree;
 
+pub(crate) use certificates::{certificates, certificates_within, shell_in};
 pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
 pub(crate) use scratch::Scratch;

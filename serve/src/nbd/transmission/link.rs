@@ -6,6 +6,8 @@
 //!                  '--- every wait for input sends the outbox first ---'
 //! ```
 //!
+//! After STARTTLS a [`Session`] stands between the buffers and the socket.
+//!
 //! Invariants
 //! - L1. Replies are sent before a thread waits for the client. So client and server never wait for
 //!   each other.
@@ -15,11 +17,13 @@
 //! - L4. If a client receives no answer, or sends no more of a request, for `stall_after`, the
 //!   observer is told once, and once more when the client goes on. The thread waits as long as it
 //!   takes.
+//! - L5. Bytes that came before TLS are never taken for bytes that came through it.
 //!
 //! Locks: none.
 
 use crate::doors::{Event, Inbox, Meter, NoMemory, Outbox, Peer, Stall, Ticket};
 use crate::terms::limits::{INBOX_MAX, OUTBOX_MAX, SEND_AT};
+use crate::tls::{Broken, Received, Session, Tls};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +65,16 @@ impl End {
     }
 }
 
+impl From<Broken> for End {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Socket(error) => hangup(error),
+            Broken::NoMemory => Self::NoMemory,
+            Broken::Protocol(why) => Self::Nonsense(why),
+        }
+    }
+}
+
 impl From<NoMemory> for End {
     fn from(_: NoMemory) -> Self {
         Self::NoMemory
@@ -93,8 +107,11 @@ pub(crate) struct Waits {
 pub(crate) struct Link<'a> {
     ticket: &'a Ticket,
     waits: Waits,
+    meter: Arc<Meter>,
     inbox: Inbox,
     outbox: Outbox,
+    /// The records between the buffers and the socket, once there is TLS.
+    session: Option<Session>,
     patience: Patience,
     /// A request has begun and is not answered.
     midway: bool,
@@ -119,8 +136,10 @@ impl<'a> Link<'a> {
         Self {
             ticket,
             waits,
+            meter: Arc::clone(meter),
             inbox: Inbox::new(Arc::clone(meter)),
             outbox: Outbox::new(Arc::clone(meter)),
+            session: None,
             patience: Patience::Until(Instant::now() + waits.handshake.min(LONGEST)),
             midway: false,
             silence: Silence::default(),
@@ -135,6 +154,34 @@ impl<'a> Link<'a> {
     /// Tells the observer of the server.
     pub(crate) fn tell(&self, event: Event) {
         self.ticket.tell(event);
+    }
+
+    /// Whether the client's bytes come through TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Sends the replies, the last of which agrees to TLS, and begins TLS. It must be ready within
+    /// the time of the handshake.
+    pub(crate) fn secure(&mut self, tls: &Tls) -> Result<(), End> {
+        // An attacker in between could have put them there, to have them read as the client's (L5).
+        // Any that arrive from now on are no records, and end the session.
+        if !self.inbox.bytes().is_empty() {
+            return Err(End::Nonsense("it did not wait for the answer to STARTTLS"));
+        }
+        self.send()?;
+        let mut session = Session::new(tls, &self.meter)?;
+        while session.is_agreeing() {
+            if self.ticket.is_stopping() {
+                return Err(End::Stopping);
+            }
+            self.apply_patience()?;
+            if !session.agree(self.ticket.socket())? {
+                return Err(self.closed());
+            }
+        }
+        self.session = Some(session);
+        Ok(())
     }
 
     /// Ends the handshake. From now on the client may take its time, and it keeps its place.
@@ -237,15 +284,20 @@ impl<'a> Link<'a> {
         }
         let (ticket, silence, waits) = (self.ticket, &mut self.silence, &self.waits);
         let is_patient = !matches!(self.patience, Patience::Until(_));
-        let sent = ticket.socket().send_while(self.outbox.bytes(), || {
+        let patience = || {
             if is_patient {
                 silence.goes_on(waits.stall_after, waits, Stall::Answers, ticket);
             }
             is_patient
-        });
+        };
+        let (socket, bytes) = (ticket.socket(), self.outbox.bytes());
+        let sent = match &mut self.session {
+            Some(session) => session.send_while(socket, bytes, patience).map_err(End::from),
+            None => socket.send_while(bytes, patience).map_err(hangup),
+        };
         silence.ends(ticket);
         self.outbox.rewind(0);
-        sent.map_err(hangup)
+        sent
     }
 
     /// Waits for input once, after it has sent the replies (L1).
@@ -255,17 +307,30 @@ impl<'a> Link<'a> {
             return Err(End::Stopping);
         }
         self.wake_up()?;
-        match self.ticket.socket().receive(self.inbox.space(total)?) {
-            Ok(0) if self.ticket.is_displaced() => Err(End::Displaced),
-            Ok(0) => Err(End::Hangup),
-            Ok(n) => {
+        let (socket, space) = (self.ticket.socket(), self.inbox.space(total)?);
+        let received = match &mut self.session {
+            Some(session) => session.receive(socket, space),
+            None => socket.receive(space).map_err(Broken::Socket).map(|n| match n {
+                0 => Received::End,
+                n => Received::Bytes(n),
+            }),
+        };
+        match received {
+            Ok(Received::End) => Err(self.closed()),
+            Ok(Received::Nothing) => Ok(()),
+            Ok(Received::Bytes(n)) => {
                 self.silence.ends(self.ticket);
                 self.inbox.received(n);
                 Ok(())
             }
-            Err(Errno::AGAIN) => self.fall_asleep(),
-            Err(error) => Err(hangup(error)),
+            Err(Broken::Socket(Errno::AGAIN)) => self.fall_asleep(),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Why the client's bytes are at an end.
+    fn closed(&self) -> End {
+        if self.ticket.is_displaced() { End::Displaced } else { End::Hangup }
     }
 
     /// Whether the client owes the rest of a request.
@@ -276,7 +341,9 @@ impl<'a> Link<'a> {
     /// Sets the limit of the next wait. A handshake has less time left. A connection that uses much
     /// of its buffers again must give it back again.
     fn wake_up(&mut self) -> Result<(), End> {
-        let is_large = self.inbox.is_large() || self.outbox.is_large();
+        let is_large = self.inbox.is_large()
+            || self.outbox.is_large()
+            || self.session.as_ref().is_some_and(Session::is_large);
         match self.patience {
             Patience::Until(_) => self.apply_patience(),
             Patience::Asleep if is_large || self.is_owed() => {
@@ -292,6 +359,7 @@ impl<'a> Link<'a> {
         let Patience::Awake = self.patience else { return Err(End::Timeout) };
         self.inbox.shrink();
         self.outbox.shrink();
+        self.session.iter_mut().for_each(Session::shrink);
         if self.is_owed() {
             self.silence.goes_on(self.waits.idle_after, &self.waits, Stall::Request, self.ticket);
             return Ok(());
@@ -318,6 +386,7 @@ impl<'a> Link<'a> {
 
 impl Drop for Link<'_> {
     fn drop(&mut self) {
+        self.session.iter_mut().for_each(|session| session.farewell(self.ticket.socket()));
         self.silence.ends(self.ticket);
     }
 }

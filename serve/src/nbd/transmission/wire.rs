@@ -52,6 +52,7 @@ const REP_ERR: u32 = 1 << 31;
 pub(crate) const REP_ERR_UNSUP: u32 = REP_ERR | 1;
 pub(crate) const REP_ERR_POLICY: u32 = REP_ERR | 2;
 pub(crate) const REP_ERR_INVALID: u32 = REP_ERR | 3;
+pub(crate) const REP_ERR_TLS_REQD: u32 = REP_ERR | 5;
 pub(crate) const REP_ERR_UNKNOWN: u32 = REP_ERR | 6;
 pub(crate) const REP_ERR_TOO_BIG: u32 = REP_ERR | 9;
 
