@@ -19,6 +19,7 @@ mod doors;
 mod ending;
 mod episodes;
 mod log;
+mod manager;
 mod monitoring;
 mod notice;
 mod page_types;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{PassedSockets, Server, ServerConfig, notify, shell};
+use serve::{PassedSockets, Server, ServerConfig, shell};
 use zram::{Device, Devices, Opened};
 
 use crate::line::Failure;
@@ -43,6 +44,7 @@ use doors::Doors;
 use ending::Ending;
 pub(super) use ending::{Hints, Upper};
 use log::Log;
+use manager::{Subject, Told};
 use relief::Relief;
 use watch::Watch;
 
@@ -50,14 +52,14 @@ use watch::Watch;
 pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    // So is this, because it changes the environment.
-    let passed = PassedSockets::take()?;
+    // So are these, because they change the environment.
+    let (passed, told) = (PassedSockets::take()?, Told::take()?);
     if args.exit_with_parent {
         pidfile::follow_parent()?;
     }
     let is_guest = !passed.nbd.is_empty() || args.run.is_some();
     let log = Log::start(args, is_guest)?;
-    let outcome = serve(args, (passed, None), &log);
+    let outcome = serve(args, Around { passed, told, upper: None }, &log);
     log.finish();
     match outcome?.code {
         0 => Ok(()),
@@ -70,8 +72,9 @@ pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
 pub(super) fn run_below(args: &args::Serve, upper: &Upper) -> Result<u64, Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
+    let (passed, told) = (PassedSockets::default(), Told::take()?);
     let log = Log::start(args, false)?;
-    let outcome = serve(args, (PassedSockets::default(), Some(upper)), &log);
+    let outcome = serve(args, Around { passed, told, upper: Some(upper) }, &log);
     log.finish();
     outcome.map(|ended| ended.bytes)
 }
@@ -84,8 +87,15 @@ struct Ended {
     code: i32,
 }
 
-/// Sockets that were passed, and what stands on the mount.
-type Around<'a> = (PassedSockets, Option<&'a Upper>);
+/// What a server finds around it.
+struct Around<'a> {
+    /// Sockets that were passed.
+    passed: PassedSockets,
+    /// The service manager that is told.
+    told: Told,
+    /// What stands on the mount.
+    upper: Option<&'a Upper>,
+}
 
 fn serve(args: &args::Serve, around: Around<'_>, log: &Log) -> Result<Ended, Failure> {
     let ending = Ending::watch(log)?;
@@ -97,7 +107,7 @@ fn serve(args: &args::Serve, around: Around<'_>, log: &Log) -> Result<Ended, Fai
 
 fn serve_until(
     args: &args::Serve,
-    (passed, upper): Around<'_>,
+    Around { passed, told: mut manager, upper }: Around<'_>,
     ending: &Ending,
     log: &Log,
 ) -> Result<Ended, Failure> {
@@ -134,6 +144,8 @@ fn serve_until(
     let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
+        let (devices, board) = (Arc::clone(&devices), watch.board());
+        manager.ready(Subject { devices, server: server.cloned(), board }, log);
     }
     let captive = args.run.as_deref().map(|command| {
         let uris = server.map(|server| server.uris()).unwrap_or_default();
@@ -148,8 +160,7 @@ fn serve_until(
         }
         None => (false, ending.wait(tree.as_deref(), server.is_some())),
     };
-    // The server ends whether a service manager listens or not.
-    let _ = notify::stopping();
+    manager.stopping();
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
@@ -200,7 +211,7 @@ impl Nbd {
     }
 }
 
-/// Tells people and the service manager where it serves.
+/// Tells people where it serves.
 fn announce(
     args: &args::Serve,
     devices: &Devices,
@@ -220,9 +231,6 @@ fn announce(
     let exports = args.export.iter().map(|export| (&export.name, Some(export.size)));
     for (name, asked) in std::iter::once((name, args.size)).chain(exports) {
         devices.find(name).iter().for_each(|device| log.mention(described(device, asked)));
-    }
-    if let Err(error) = notify::ready() {
-        log.complain(format!("the service manager cannot be told: {error}"));
     }
 }
 
