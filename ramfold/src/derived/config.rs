@@ -27,7 +27,7 @@ use crate::line::args::Line;
 use crate::line::{Failure, usage};
 
 /// The most bytes of a file. A device without an end is none.
-const BYTES_MAX: u64 = 1 << 20;
+const BYTES_MAX: u64 = 1 << 20; // 1 MiB
 /// The option that names the file.
 const CONFIG: &str = "config";
 /// Options that a file cannot have.

@@ -1,8 +1,8 @@
 //! ramfold as a service: options from a file, and what a service manager is told.
 //!
-//! Claims: a file has the options of the command line, and what is typed wins; a wrong line is named
-//! by its number. A manager hears when the server serves, how it is, that it goes on, and that it
-//! ends, and programs that the server starts cannot tell it anything. The units are right.
+//! Claims: a file has the options of the command line, and what is typed wins. A wrong line is
+//! named by its number. A manager hears when the server serves, how it is, that it goes on, and
+//! that it ends, and programs that the server starts cannot tell it anything. The units are right.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;

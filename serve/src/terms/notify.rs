@@ -5,12 +5,20 @@
 //!   WATCHDOG_USEC=30000000              a server that is silent for so long is ended
 //!   WATCHDOG_PID=1234                   whose watchdog it is
 //!
-//!   READY=1  STATUS=1 device, ...  WATCHDOG=1  STOPPING=1      one datagram each
+//!   doors open --> READY=1 --> every beat: the line is made anew --> STATUS=.. (if it is another)
+//!                                '- a lock that is never given back     WATCHDOG=1
+//!                                   makes no line, and no WATCHDOG=1
+//!   before it ends --> STOPPING=1
 //! ```
+//!
+//! Progress is that the line of status was made. Its maker takes locks of the server.
+//! A request that waits for a disk, or a client that hangs, is no lack of progress: ending the
+//! server would lose all that is stored.
 //!
 //! Invariants
 //! - Nothing is sent if `NOTIFY_SOCKET` is not set or empty.
 //! - No program that this process starts has the variables.
+//! - `WATCHDOG=1` is sent by the thread that made the line, after it was made.
 //! - A manager that reads nothing holds up a message for at most [`PATIENCE`].
 //!
 //! Locks: none.
@@ -21,6 +29,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 const SOCKET: &str = "NOTIFY_SOCKET";
@@ -29,6 +38,13 @@ const PID: &str = "WATCHDOG_PID";
 
 /// How long a message waits for room in the socket of a manager.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time between two lines of status, unless the watchdog wants them sooner.
+const BEAT: Duration = Duration::from_secs(5);
+/// Messages for each interval of the watchdog. Two of them may come late.
+const BEATS: u32 = 3;
+/// A watchdog that wants more is not served in time, and no CPU is used up for it.
+const BEAT_MIN: Duration = Duration::from_millis(10);
 
 /// The service manager that started this process and asked to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,19 +72,53 @@ impl Manager {
         Ok(Some(Manager { socket, watchdog }))
     }
 
-    /// How long the manager waits for a message with `WATCHDOG=1` before it ends this process.
-    pub fn watchdog(&self) -> Option<Duration> {
-        self.watchdog
+    /// Says that the server serves, and from then on how it is, until the result is dropped.
+    /// `line` makes the line of status.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`], and the system's if it refuses a thread.
+    pub fn ready(&self, line: impl Fn() -> String + Send + 'static) -> io::Result<Beats> {
+        send(&self.socket, "READY=1")?;
+        let (beats, ended) = sync_channel(0);
+        let manager = self.clone();
+        host::thread::spawn("manager", move || manager.go_on(&line, &ended))?;
+        Ok(Beats { _alive: beats })
     }
 
-    /// Sends `state`: lines like `READY=1`.
+    /// Says that the server is about to end.
     ///
     /// # Errors
     ///
     /// Those of [`send`].
-    pub fn tell(&self, state: &str) -> io::Result<()> {
-        send(&self.socket, state)
+    pub fn stopping(&self) -> io::Result<()> {
+        send(&self.socket, "STOPPING=1")
     }
+
+    fn go_on(&self, line: &dyn Fn() -> String, ended: &Receiver<()>) {
+        let beat = self.watchdog.map_or(BEAT, |most| (most / BEATS).clamp(BEAT_MIN, BEAT));
+        let mut told = String::new();
+        loop {
+            // A message ends where its line does.
+            let line = line().replace('\n', " ");
+            let status = (line != told).then(|| format!("STATUS={line}\n"));
+            let alive = self.watchdog.map(|_| "WATCHDOG=1\n".to_owned());
+            let message: String = status.into_iter().chain(alive).collect();
+            // What did not arrive is said again at the next beat.
+            if message.is_empty() || send(&self.socket, &message).is_ok() {
+                told = line;
+            }
+            if !matches!(ended.recv_timeout(beat), Err(RecvTimeoutError::Timeout)) {
+                return;
+            }
+        }
+    }
+}
+
+/// The manager is told as long as this is there.
+#[derive(Debug)]
+pub struct Beats {
+    _alive: SyncSender<()>,
 }
 
 /// The interval of the watchdog, if it is that of process `own`.
