@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Serve a compressed RAM disk until interrupted
     Serve(Box<Serve>),
     /// Mount a file system on a compressed RAM disk, and serve it in the background
-    Mount(Mount),
+    Mount(Box<Mount>),
     /// Unmount what ramfold mount has mounted, and give its memory back
     Umount(Umount),
     /// Show the memory and state of a server or of a program under run, or list what runs

@@ -37,7 +37,7 @@ const MICROSECONDS: &str = "WATCHDOG_USEC";
 const PID: &str = "WATCHDOG_PID";
 
 /// How long a message waits for room in the socket of a manager.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time between two lines of status, unless the watchdog wants them sooner.
 const BEAT: Duration = Duration::from_secs(5);
