@@ -158,6 +158,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     use std::os::unix::net::UnixListener;
+    use std::slice;
 
     /// A directory of one test, which is removed at the end.
     struct Scratch(PathBuf);
@@ -198,7 +199,7 @@ mod tests {
             (other, &placed),
         ];
         for (target, expected) in rows {
-            let found = locate_in(&[scratch.0.clone()], &target)
+            let found = locate_in(slice::from_ref(&scratch.0), &target)
                 .unwrap_or_else(|e| panic!("{target}: {e}"));
             assert_eq!(&found, expected, "{target}");
         }
@@ -235,7 +236,8 @@ mod tests {
             (file.display().to_string(), "not a socket"),
         ];
         for (target, words) in rows {
-            let error = locate_in(&[scratch.0.clone()], &target).expect_err(&target).to_string();
+            let error =
+                locate_in(slice::from_ref(&scratch.0), &target).expect_err(&target).to_string();
             assert!(error.contains(words), "{target}: {error:?} does not say {words:?}");
             assert_eq!(error.lines().count(), 1);
         }
@@ -247,7 +249,10 @@ mod tests {
         let (control, _keep) = scratch.listen("alive.ctl");
         drop(scratch.listen("stale.ctl"));
         fs::write(scratch.0.join("file.ctl"), "").unwrap();
-        assert_eq!(list_in(&[scratch.0.clone()]), [Running { name: "alive".into(), control }]);
+        assert_eq!(
+            list_in(slice::from_ref(&scratch.0)),
+            [Running { name: "alive".into(), control }]
+        );
         assert_eq!(list_in(&["/nonexistent".into()]), []);
     }
 
@@ -259,9 +264,9 @@ mod tests {
             drop(scratch.listen(name));
         }
         fs::write(scratch.0.join("file.ctl"), "").unwrap();
-        assert_eq!(clear_killed_in(&[scratch.0.clone()]), ["dead"]);
+        assert_eq!(clear_killed_in(slice::from_ref(&scratch.0)), ["dead"]);
         assert!(!scratch.0.join("dead.sock").exists(), "its NBD socket is removed as well");
-        assert_eq!(clear_killed_in(&[scratch.0.clone()]), [""; 0], "it is gone");
+        assert_eq!(clear_killed_in(slice::from_ref(&scratch.0)), [""; 0], "it is gone");
         assert!(alive.exists() && scratch.0.join("file.ctl").exists(), "the others are left alone");
     }
 }
