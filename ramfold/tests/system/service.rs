@@ -83,7 +83,7 @@ struct Manager {
 
 impl Manager {
     fn new(socket: UnixDatagram) -> Manager {
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a duration");
         Manager { socket, heard: Vec::new() }
     }
 
@@ -197,7 +197,7 @@ impl Drop for Unmounted {
 /// As the unit does it: in the foreground, with a file, and told when the directory can be used.
 #[test]
 fn a_mount_is_ready_when_its_directory_can_be_used() {
-    if !(needs_root() && needs(&["mkfs.ext4"])) || !needs_device("/dev/fuse") {
+    if !(needs_root() && needs(&["mkfs.ext4"]) && needs_device("/dev/fuse")) {
         return;
     }
     let scratch = Scratch::new();

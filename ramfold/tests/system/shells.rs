@@ -11,10 +11,13 @@ use crate::rig::{BINARY, Scratch, needs, ramfold, refusal, succeed, tool, within
 /// All pages, in a directory.
 fn pages(scratch: &Scratch) -> Vec<std::path::PathBuf> {
     let directory = scratch.path("pages");
-    fs::create_dir(&directory).unwrap();
+    fs::create_dir(&directory).expect("a directory of the test");
     succeed(ramfold(&["manual", "--into"]).arg(&directory));
-    let mut pages: Vec<_> =
-        fs::read_dir(&directory).unwrap().flatten().map(|it| it.path()).collect();
+    let mut pages: Vec<_> = fs::read_dir(&directory)
+        .expect("a directory of the test")
+        .flatten()
+        .map(|it| it.path())
+        .collect();
     pages.sort();
     pages
 }
@@ -64,8 +67,9 @@ fn a_page_is_what_man_shows() {
 /// The script of a shell, in a file.
 fn script(scratch: &Scratch, shell: &str) -> String {
     let path = scratch.path(if shell == "zsh" { "_ramfold" } else { "ramfold" });
-    fs::write(&path, succeed(&mut ramfold(&["completions", shell]))).unwrap();
-    path.to_str().unwrap().to_owned()
+    fs::write(&path, succeed(&mut ramfold(&["completions", shell])))
+        .expect("a directory of the test");
+    path.to_str().expect("scratch paths are text").to_owned()
 }
 
 /// What is typed, and what it could become.
