@@ -4,6 +4,7 @@
 //!   command             one module for each verb; talks to the system
 //!   command/estimate    stores pages to see what they take
 //!   command/serve       a server, its answers and its end
+//!   derived             files of options, manual pages and completions, from the table in `line`
 //!   line                what was typed, and the ways out for text and errors
 //! ```
 //!
@@ -14,10 +15,12 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod derived;
 mod line;
 
 use std::process::ExitCode;
 
+use derived::config;
 use line::{Failure, output, usage};
 
 fn main() -> ExitCode {
@@ -32,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
-    match usage::parse(std::env::args_os())? {
+    match config::parse(std::env::args_os())? {
         usage::Wanted::Text(text) => output::print(&text),
         usage::Wanted::Command(command) => command::run(*command),
     }

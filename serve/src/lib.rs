@@ -22,7 +22,7 @@
 //! | [`control`] | asks and answers questions about a running server |
 //! | [`PassedSockets`] | listening sockets that systemd or libnbd passed to this process |
 //! | [`runtime`] | where the sockets of a server lie that was given no path |
-//! | [`notify`] | tells the service manager that the server is ready |
+//! | [`notify`] | tells the service manager how the server is |
 //! | [`shell`] | paths in commands to paste |
 //! | [`limits`] | what a client can cost |
 //!

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here allocates, because a thread that serves faults may call it. Lock: none.
 
+use crate::machine::cpu;
 use rustix::thread::{CpuSet, Pid};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ impl Policy {
 /// The policy of a thread of this process; `None` if the system does not tell.
 pub(super) fn policy(thread: Pid) -> Option<Policy> {
     let thread = thread.as_raw_nonzero().get();
-    let mut parameters = libc::sched_param { sched_priority: 0 };
+    let mut parameters = cpu::scheduling(0);
     // SAFETY: asks only.
     let number = unsafe { libc::sched_getscheduler(thread) };
     // SAFETY: the answer is written where it may be.
@@ -32,7 +33,7 @@ pub(super) fn policy(thread: Pid) -> Option<Policy> {
 
 /// Sets the policy of a thread; false if the system refuses.
 pub(super) fn set_policy(thread: Pid, policy: Policy) -> bool {
-    let parameters = libc::sched_param { sched_priority: policy.priority };
+    let parameters = cpu::scheduling(policy.priority);
     let thread = thread.as_raw_nonzero().get();
     // SAFETY: concerns a thread of this process; the parameters are read during the call.
     unsafe { libc::sched_setscheduler(thread, policy.number, &raw const parameters) == 0 }

@@ -40,19 +40,19 @@ const REGISTER_MISSING: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
 /// `_IOC(dir, 0xAA, number, bytes)`.
-const fn request(direction: u64, number: u64, bytes: usize) -> u64 {
-    direction << 30 | (bytes as u64) << 16 | API << 8 | number
+const fn request(direction: u64, number: u64, bytes: usize) -> libc::Ioctl {
+    (direction << 30 | (bytes as u64) << 16 | API << 8 | number) as libc::Ioctl
 }
 
 const READ_WRITE: u64 = 3;
 const READ: u64 = 2;
-const IOC_NEW: u64 = request(0, 0x00, 0);
-const IOC_API: u64 = request(READ_WRITE, 0x3F, size_of::<Api>());
-const IOC_REGISTER: u64 = request(READ_WRITE, 0x00, size_of::<Register>());
-const IOC_UNREGISTER: u64 = request(READ, 0x01, size_of::<Bytes>());
-const IOC_WAKE: u64 = request(READ, 0x02, size_of::<Bytes>());
-const IOC_COPY: u64 = request(READ_WRITE, 0x03, size_of::<CopyOrMove>());
-const IOC_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<CopyOrMove>());
+const IOC_NEW: libc::Ioctl = request(0, 0x00, 0);
+const IOC_API: libc::Ioctl = request(READ_WRITE, 0x3F, size_of::<Api>());
+const IOC_REGISTER: libc::Ioctl = request(READ_WRITE, 0x00, size_of::<Register>());
+const IOC_UNREGISTER: libc::Ioctl = request(READ, 0x01, size_of::<Bytes>());
+const IOC_WAKE: libc::Ioctl = request(READ, 0x02, size_of::<Bytes>());
+const IOC_COPY: libc::Ioctl = request(READ_WRITE, 0x03, size_of::<CopyOrMove>());
+const IOC_MOVE: libc::Ioctl = request(READ_WRITE, 0x05, size_of::<CopyOrMove>());
 
 #[repr(C)]
 struct Api {
@@ -188,7 +188,7 @@ impl Uffd {
     /// # Safety
     ///
     /// Those of [`Uffd::copy`] and [`Uffd::move_pages`].
-    unsafe fn transfer(&self, what: u64, dst: usize, src: usize, pages: usize) -> Progress {
+    unsafe fn transfer(&self, what: libc::Ioctl, dst: usize, src: usize, pages: usize) -> Progress {
         let len = (pages * PAGE_SIZE) as u64;
         let mut transfer = CopyOrMove { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
         let stopped = self.ask(what, dst, &mut transfer).err();
@@ -220,7 +220,7 @@ impl Uffd {
     }
 
     /// A request about memory from `address` on.
-    fn ask<T>(&self, what: u64, address: usize, argument: &mut T) -> Result<(), Errno> {
+    fn ask<T>(&self, what: libc::Ioctl, address: usize, argument: &mut T) -> Result<(), Errno> {
         if !self.home.is_here() {
             die_at("a forked child uses memory of its parent's regions", address);
         }

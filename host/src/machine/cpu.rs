@@ -64,9 +64,17 @@ pub fn count() -> usize {
 /// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
 /// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    let parameters = scheduling(0);
     // SAFETY: the call changes this thread alone, and reads the parameters before it returns.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+}
+
+/// Parameters of a scheduling policy. The C library of musl has more fields than the system knows.
+pub(crate) fn scheduling(priority: libc::c_int) -> libc::sched_param {
+    // SAFETY: it is a structure of integers, which may all be zero.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    parameters
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ use core::ops::Range;
 use libc::c_long;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Not every C library has a name for it.
+const MADV_COLLAPSE: i32 = 25;
 const ANYWHERE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 const MREMAP_DONTUNMAP: i32 = 4;
 
@@ -247,7 +249,7 @@ fn take_advice(state: &mut State, at: usize, len: usize, advice: i32) -> Answer 
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_SEQUENTIAL | libc::MADV_WILLNEED => {
             Some(0)
         }
-        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_COLLAPSE => {
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | MADV_COLLAPSE => {
             state.fold.is_some().then_some(0)
         }
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => None,

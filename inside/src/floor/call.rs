@@ -38,7 +38,7 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize 
 /// Sleeps while `word` is `value`, at most for `millis` milliseconds.
 pub(crate) fn wait(word: &core::sync::atomic::AtomicU32, value: u32, millis: u64) {
     let time = libc::timespec {
-        tv_sec: (millis / 1000) as libc::time_t,
+        tv_sec: (millis / 1000) as _,
         tv_nsec: (millis % 1000 * 1_000_000) as libc::c_long,
     };
     let (word, time) = (word.as_ptr() as usize, &raw const time as usize);

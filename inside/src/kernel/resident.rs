@@ -38,7 +38,7 @@ const _: () = assert!(EXCLUSIVE & PRESENT == 0, "bits of two interfaces");
 /// `PAGE_IS_PRESENT` and `PAGE_IS_SWAPPED` of `linux/fs.h`.
 const PRESENT: u64 = 1 << 3;
 /// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 3 << 30 | 96 << 16 | (b'f' as libc::c_ulong) << 8 | 16;
+const PAGEMAP_SCAN: libc::Ioctl = (3_u64 << 30 | 96 << 16 | (b'f' as u64) << 8 | 16) as libc::Ioctl;
 /// Ranges of one look.
 const RANGES: usize = 64;
 /// `struct page_region`: start, end, and what is known of it.

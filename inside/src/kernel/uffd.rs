@@ -199,7 +199,7 @@ impl Uffd {
     fn ask<const N: usize>(&self, what: u64, argument: &mut [u64; N]) -> io::Result<()> {
         // SAFETY: each request of this file reads and writes as many words as it is given. Its
         // effect on memory is its caller's contract.
-        let answer = unsafe { libc::ioctl(self.fd(), what, argument.as_mut_ptr()) };
+        let answer = unsafe { libc::ioctl(self.fd(), what as libc::Ioctl, argument.as_mut_ptr()) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
@@ -270,7 +270,7 @@ pub(crate) fn is_allowed() -> bool {
 fn open_device() -> io::Result<OwnedFd> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
     // SAFETY: the request takes flags and gives a new descriptor.
-    owned(unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW, FLAGS) })
+    owned(unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW as libc::Ioctl, FLAGS) })
 }
 
 fn open_call() -> io::Result<OwnedFd> {

@@ -41,7 +41,11 @@ const MANUAL_BREAKS: [&str; 12] =
 
 /// The passages of a document, by the kind that its name says.
 pub(crate) fn passages(document: &Document) -> Vec<Passage> {
-    if document.path.ends_with(".1") { manual(&document.text) } else { markdown(&document.text) }
+    if document.path.ends_with(['1', '5']) {
+        manual(&document.text)
+    } else {
+        markdown(&document.text)
+    }
 }
 
 /// Collects lines into passages.

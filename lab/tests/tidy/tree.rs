@@ -136,7 +136,9 @@ pub(crate) fn documents(root: &Path) -> Vec<Document> {
 
 /// The pages of the manual.
 pub(crate) fn manuals(root: &Path) -> Vec<Document> {
-    let pages = files(root).into_iter().filter(|path| has_extension(path, "1"));
+    let sections = ["1", "5"];
+    let is_page = |path: &PathBuf| sections.iter().any(|section| has_extension(path, section));
+    let pages = files(root).into_iter().filter(is_page);
     pages.map(|path| Document { path: relative(&path, root), text: read(&path) }).collect()
 }
 

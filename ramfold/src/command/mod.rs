@@ -13,6 +13,7 @@ mod set;
 mod stat;
 mod train;
 
+use crate::derived::{completions, manual};
 use crate::line::Failure;
 use crate::line::args::Command;
 
@@ -31,5 +32,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args),
         Command::Add(args) => devices::add(&args),
         Command::Remove(args) => devices::remove(&args),
+        Command::Manual(args) => manual::run(&args),
+        Command::Completions(args) => completions::run(&args),
     }
 }

@@ -31,7 +31,8 @@ use std::sync::Arc;
 
 use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{PassedSockets, Server, ServerConfig, notify, shell};
+use serve::notify::{Beats, Manager};
+use serve::{PassedSockets, Server, ServerConfig, shell};
 use zram::{Device, Devices, Opened};
 
 use crate::line::Failure;
@@ -50,14 +51,14 @@ use watch::Watch;
 pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
-    // So is this, because it changes the environment.
-    let passed = PassedSockets::take()?;
+    // So are these, because they change the environment.
+    let (passed, manager) = (PassedSockets::take()?, take_manager()?);
     if args.exit_with_parent {
         pidfile::follow_parent()?;
     }
     let is_guest = !passed.nbd.is_empty() || args.run.is_some();
     let log = Log::start(args, is_guest)?;
-    let outcome = serve(args, (passed, None), &log);
+    let outcome = serve(args, Around { passed, manager, upper: None }, &log);
     log.finish();
     match outcome?.code {
         0 => Ok(()),
@@ -70,8 +71,9 @@ pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {
 pub(super) fn run_below(args: &args::Serve, upper: &Upper) -> Result<u64, Failure> {
     // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
+    let (passed, manager) = (PassedSockets::default(), take_manager()?);
     let log = Log::start(args, false)?;
-    let outcome = serve(args, (PassedSockets::default(), Some(upper)), &log);
+    let outcome = serve(args, Around { passed, manager, upper: Some(upper) }, &log);
     log.finish();
     outcome.map(|ended| ended.bytes)
 }
@@ -84,8 +86,15 @@ struct Ended {
     code: i32,
 }
 
-/// Sockets that were passed, and what stands on the mount.
-type Around<'a> = (PassedSockets, Option<&'a Upper>);
+/// What a server finds around it.
+struct Around<'a> {
+    /// Sockets that were passed.
+    passed: PassedSockets,
+    /// The service manager that is told how the server is.
+    manager: Option<Manager>,
+    /// What stands on the mount.
+    upper: Option<&'a Upper>,
+}
 
 fn serve(args: &args::Serve, around: Around<'_>, log: &Log) -> Result<Ended, Failure> {
     let ending = Ending::watch(log)?;
@@ -97,7 +106,7 @@ fn serve(args: &args::Serve, around: Around<'_>, log: &Log) -> Result<Ended, Fai
 
 fn serve_until(
     args: &args::Serve,
-    (passed, upper): Around<'_>,
+    Around { passed, manager, upper }: Around<'_>,
     ending: &Ending,
     log: &Log,
 ) -> Result<Ended, Failure> {
@@ -124,7 +133,9 @@ fn serve_until(
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
     let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
-    let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
+    let answers = Arc::new(answers);
+    let asked = Arc::clone(&answers);
+    let handler: Arc<Handler> = Arc::new(move |request| asked.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
     let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
     metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
@@ -138,6 +149,8 @@ fn serve_until(
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
     }
+    let beats = manager.as_ref().filter(|_| built.is_ok());
+    let beats = beats.and_then(|manager| tell(manager, answers, log));
     let captive = args.run.as_deref().map(|command| {
         let uris = server.map(|server| server.uris()).unwrap_or_default();
         Captive::start(command, &doors.variables(&uris, default), ending)
@@ -151,8 +164,9 @@ fn serve_until(
         }
         None => (false, ending.wait(tree.as_deref(), server.is_some())),
     };
-    // The server ends whether a service manager listens or not.
-    let _ = notify::stopping();
+    drop(beats);
+    // The server ends whether the manager listens or not.
+    let _ = manager.map(|manager| manager.stopping());
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
@@ -162,6 +176,17 @@ fn serve_until(
     log.mention(farewell(&args.name, bytes));
     built?;
     Ok(Ended { bytes, code: code? })
+}
+
+/// The manager that the environment names, before there are threads.
+fn take_manager() -> Result<Option<Manager>, Failure> {
+    Manager::take().map_err(|error| Failure::about("the service manager cannot be told", error))
+}
+
+/// Tells the manager that the server is ready, and how it is from then on.
+fn tell(manager: &Manager, answers: Arc<Answers>, log: &Log) -> Option<Beats> {
+    let told = manager.ready(move || answers.line());
+    told.map_err(|why| log.complain(format!("the service manager cannot be told: {why}"))).ok()
 }
 
 /// The name of the export that clients get who ask for none.
@@ -203,7 +228,7 @@ impl Nbd {
     }
 }
 
-/// Tells people and the service manager where it serves.
+/// Tells people where it serves.
 fn announce(
     args: &args::Serve,
     devices: &Devices,
@@ -223,9 +248,6 @@ fn announce(
     let exports = args.export.iter().map(|export| (&export.name, Some(export.size)));
     for (name, asked) in std::iter::once((name, args.size)).chain(exports) {
         devices.find(name).iter().for_each(|device| log.mention(described(device, asked)));
-    }
-    if let Err(error) = notify::ready() {
-        log.complain(format!("the service manager cannot be told: {error}"));
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     /// Serve a compressed RAM disk until interrupted
     Serve(Box<Serve>),
     /// Mount a file system on a compressed RAM disk, and serve it in the background
-    Mount(Mount),
+    Mount(Box<Mount>),
     /// Unmount what ramfold mount has mounted, and give its memory back
     Umount(Umount),
     /// Show the memory and state of a server or of a program under run, or list what runs
@@ -58,11 +58,19 @@ pub(crate) enum Command {
     Train(Train),
     /// Recount everything a server holds, and compare it with the server's counters
     Check(Check),
+    /// Print a manual page, for man -l -
+    Manual(Manual),
+    /// Print the script by which a shell completes these commands
+    Completions(Completions),
 }
 
 /// `ramfold serve`
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
+    /// Read options from this file: a line KEY = VALUE for --KEY VALUE. An option that is typed
+    /// replaces those of the file. See ramfold.conf(5)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Name of the device and of its export; stat, set and check find the server by it
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
@@ -329,6 +337,24 @@ pub(crate) struct Remove {
     /// The name of the device; it is refused while a client has it open
     #[arg(value_name = "NAME")]
     pub(crate) device: String,
+}
+
+/// `ramfold manual`
+#[derive(Args, Debug)]
+pub(crate) struct Manual {
+    /// The page: a command, or ramfold.conf for the file of --config [default: all commands]
+    pub(crate) page: Option<String>,
+    /// Write all pages into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "page")]
+    pub(crate) into: Option<PathBuf>,
+}
+
+/// `ramfold completions`
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Refuses an algorithm that uses no dictionary.

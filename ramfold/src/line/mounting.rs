@@ -22,6 +22,10 @@ pub(crate) struct Mount {
     /// Where to mount it: an empty directory, or one to be made
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// Read options from this file: a line KEY = VALUE for --KEY VALUE. An option that is typed
+    /// replaces those of the file. See ramfold.conf(5)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Size of the disk, rounded up to whole pages of 4K. Only what is stored takes memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     #[arg(required = true, allow_negative_numbers = true)]
@@ -168,7 +172,7 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     /// Options that say something only to `mount`.
-    const OWN: [&str; 4] = ["fs", "options", "foreground", "help"];
+    const OWN: [&str; 5] = ["config", "fs", "options", "foreground", "help"];
 
     #[test]
     fn every_option_reaches_the_server() {

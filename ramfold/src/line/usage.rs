@@ -27,15 +27,20 @@ pub(crate) enum Wanted {
 
 /// Reads a command line, or says what is wrong with it.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
+    try_parse(words).map_err(|error| Failure::Usage(explain(&error)))
+}
+
+/// The same, with an error that [`explain`] puts into words.
+pub(crate) fn try_parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Error> {
     match Line::try_parse_from(words) {
         Ok(line) => Ok(Wanted::Command(Box::new(line.command))),
         Err(error) if !error.use_stderr() => Ok(Wanted::Text(error.render().to_string())),
-        Err(error) => Err(Failure::Usage(explain(&error))),
+        Err(error) => Err(error),
     }
 }
 
 /// One line that says what is wrong and what would be right.
-fn explain(error: &Error) -> String {
+pub(crate) fn explain(error: &Error) -> String {
     let word = |kind| error.get(kind).map(plain).unwrap_or_default();
     let (argument, value) = (word(ContextKind::InvalidArg), word(ContextKind::InvalidValue));
     match error.kind() {

@@ -10,6 +10,8 @@
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
+//!   service     options from a file, a service manager, units
+//!   shells      manual pages and completions
 //!   metrics     figures for monitoring
 //!   mounted     ramfold mount: a file system by one command; also by users without rights
 //!   backing     a backing file that turns bad
@@ -60,6 +62,8 @@ mod notices;
 mod programs;
 mod rig;
 mod runs;
+mod service;
+mod shells;
 mod stack;
 mod tiers;
 mod tls;

@@ -5,7 +5,7 @@
 //! | `nbd+unix:///NAME?socket=PATH` | as for PATH |
 //! | PATH of a control socket, `*.ctl` | PATH |
 //! | PATH of an NBD socket | `PATH.ctl`; for a `NAME.sock` without one, `NAME.ctl` beside it |
-//! | NAME | `NAME.ctl` in the runtime directory |
+//! | NAME | `NAME.ctl` in the runtime directory, or in that of services |
 //!
 //! A TARGET with a `/` in it is a path. Any other TARGET is a path if no server has that name but a
 //! file does.
@@ -40,21 +40,21 @@ pub struct Running {
 ///
 /// [`ControlError::NoSuchTarget`] or [`ControlError::BadTarget`].
 pub fn locate(target: &str) -> Result<PathBuf, ControlError> {
-    locate_in(&runtime::directory(), target)
+    locate_in(&runtime::directories(), target)
 }
 
 /// The running servers of this user, sorted by name.
 pub fn list() -> Vec<Running> {
-    list_in(&runtime::directory())
+    list_in(&runtime::directories())
 }
 
 /// Removes the sockets of servers that were killed, and gives the names of those servers.
 pub fn clear_killed() -> Vec<String> {
-    clear_killed_in(&runtime::directory())
+    clear_killed_in(&runtime::directories())
 }
 
-fn clear_killed_in(directory: &Path) -> Vec<String> {
-    let mut killed = found_in(directory);
+fn clear_killed_in(directories: &[PathBuf]) -> Vec<String> {
+    let mut killed = found_in(directories);
     // A socket that cannot be removed is left for the next server of that name.
     killed.retain(|server| clear_abandoned(&server.control).unwrap_or(false));
     for server in &killed {
@@ -64,7 +64,7 @@ fn clear_killed_in(directory: &Path) -> Vec<String> {
     killed.into_iter().map(|server| server.name).collect()
 }
 
-fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
+fn locate_in(directories: &[PathBuf], target: &str) -> Result<PathBuf, ControlError> {
     let wrong = |hint: String| ControlError::NoSuchTarget { target: target.to_owned(), hint };
     let never =
         |hint: &str| ControlError::BadTarget { target: target.to_owned(), hint: hint.into() };
@@ -78,16 +78,15 @@ fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
             "there is no control over TCP; give the server's name, which ramfold stat lists",
         ));
     }
-    if let Some((_, control)) = runtime::sockets(directory, target) {
-        if is_socket(&control) && runtime::is_private(directory) {
-            return Ok(control);
-        }
-        if !Path::new(target).exists() {
-            let known = known_names(directory);
-            return Err(wrong(format!(
-                "no server of this name runs ({known}), and there is no such file"
-            )));
-        }
+    let private = directories.iter().filter(|directory| runtime::is_private(directory));
+    let named = private.filter_map(|directory| Some(runtime::sockets(directory, target)?.1));
+    if let Some(control) = named.into_iter().find(|control| is_socket(control)) {
+        return Ok(control);
+    }
+    if !target.contains('/') && !Path::new(target).exists() {
+        let known = known_names(directories);
+        let why = format!("no server of this name runs ({known}), and there is no such file");
+        return Err(wrong(why));
     }
     beside(Path::new(target)).map_err(wrong)
 }
@@ -117,8 +116,8 @@ fn beside(path: &Path) -> Result<PathBuf, String> {
     })
 }
 
-fn list_in(directory: &Path) -> Vec<Running> {
-    let mut running = found_in(directory);
+fn list_in(directories: &[PathBuf]) -> Vec<Running> {
+    let mut running = found_in(directories);
     running.retain(|server| match knock(&server.control) {
         Ok(_) => true,
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -126,12 +125,10 @@ fn list_in(directory: &Path) -> Vec<Running> {
     running
 }
 
-/// Control sockets in a directory, whether a server listens or not.
-fn found_in(directory: &Path) -> Vec<Running> {
-    if !runtime::is_private(directory) {
-        return Vec::new();
-    }
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+/// Control sockets in private directories, whether a server listens or not.
+fn found_in(directories: &[PathBuf]) -> Vec<Running> {
+    let private = directories.iter().filter(|directory| runtime::is_private(directory));
+    let entries = private.flat_map(|it| fs::read_dir(it).into_iter().flatten().flatten());
     let mut found: Vec<Running> = entries
         .filter_map(|entry| {
             let name = entry.file_name().to_str()?.strip_suffix(CONTROL_SUFFIX)?.to_owned();
@@ -143,8 +140,8 @@ fn found_in(directory: &Path) -> Vec<Running> {
     found
 }
 
-fn known_names(directory: &Path) -> String {
-    let names: Vec<String> = list_in(directory).into_iter().map(|server| server.name).collect();
+fn known_names(directories: &[PathBuf]) -> String {
+    let names: Vec<String> = list_in(directories).into_iter().map(|server| server.name).collect();
     if names.is_empty() { "none does".into() } else { format!("running: {}", names.join(", ")) }
 }
 
@@ -159,8 +156,9 @@ fn has_suffix(path: &Path, suffix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::DirBuilderExt;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     use std::os::unix::net::UnixListener;
+    use std::slice;
 
     /// A directory of one test, which is removed at the end.
     struct Scratch(PathBuf);
@@ -201,9 +199,25 @@ mod tests {
             (other, &placed),
         ];
         for (target, expected) in rows {
-            let found = locate_in(&scratch.0, &target).unwrap_or_else(|e| panic!("{target}: {e}"));
+            let found = locate_in(slice::from_ref(&scratch.0), &target)
+                .unwrap_or_else(|e| panic!("{target}: {e}"));
             assert_eq!(&found, expected, "{target}");
         }
+    }
+
+    #[test]
+    fn services_are_found_after_the_own_servers() {
+        let (own, services) = (Scratch::new("own"), Scratch::new("services"));
+        let directories = [own.0.clone(), services.0.clone()];
+        let (disk, _keep1) = own.listen("disk.ctl");
+        let (_, _keep2) = services.listen("disk.ctl");
+        let (other, _keep3) = services.listen("other.ctl");
+        assert_eq!(locate_in(&directories, "disk").unwrap(), disk);
+        assert_eq!(locate_in(&directories, "other").unwrap(), other);
+        let names: Vec<String> = list_in(&directories).into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["disk", "disk", "other"]);
+        fs::set_permissions(&services.0, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(locate_in(&directories, "other").is_err(), "anybody could be there");
     }
 
     #[test]
@@ -222,7 +236,8 @@ mod tests {
             (file.display().to_string(), "not a socket"),
         ];
         for (target, words) in rows {
-            let error = locate_in(&scratch.0, &target).expect_err(&target).to_string();
+            let error =
+                locate_in(slice::from_ref(&scratch.0), &target).expect_err(&target).to_string();
             assert!(error.contains(words), "{target}: {error:?} does not say {words:?}");
             assert_eq!(error.lines().count(), 1);
         }
@@ -234,8 +249,11 @@ mod tests {
         let (control, _keep) = scratch.listen("alive.ctl");
         drop(scratch.listen("stale.ctl"));
         fs::write(scratch.0.join("file.ctl"), "").unwrap();
-        assert_eq!(list_in(&scratch.0), [Running { name: "alive".into(), control }]);
-        assert_eq!(list_in(Path::new("/nonexistent")), []);
+        assert_eq!(
+            list_in(slice::from_ref(&scratch.0)),
+            [Running { name: "alive".into(), control }]
+        );
+        assert_eq!(list_in(&["/nonexistent".into()]), []);
     }
 
     #[test]
@@ -246,9 +264,9 @@ mod tests {
             drop(scratch.listen(name));
         }
         fs::write(scratch.0.join("file.ctl"), "").unwrap();
-        assert_eq!(clear_killed_in(&scratch.0), ["dead"]);
+        assert_eq!(clear_killed_in(slice::from_ref(&scratch.0)), ["dead"]);
         assert!(!scratch.0.join("dead.sock").exists(), "its NBD socket is removed as well");
-        assert_eq!(clear_killed_in(&scratch.0), [""; 0], "it is gone");
+        assert_eq!(clear_killed_in(slice::from_ref(&scratch.0)), [""; 0], "it is gone");
         assert!(alive.exists() && scratch.0.join("file.ctl").exists(), "the others are left alone");
     }
 }

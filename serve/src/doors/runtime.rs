@@ -4,6 +4,7 @@
 //!   $XDG_RUNTIME_DIR/ramfold/     or, without one,  TMPDIR/ramfold-UID/
 //!       NAME.sock   speaks NBD
 //!       NAME.ctl    speaks control
+//!   /run/ramfold/                 the same of services, which root finds beside its own
 //! ```
 //!
 //! Invariant: the directory is used only if it belongs to this user and is closed to others. In a
@@ -30,6 +31,16 @@ pub fn directory() -> PathBuf {
         Some(base) if Path::new(&base).is_absolute() => Path::new(&base).join("ramfold"),
         _ => env::temp_dir().join(format!("ramfold-{}", uid())),
     }
+}
+
+/// The runtime directory of services. It stays when a user logs out.
+pub const SYSTEM: &str = "/run/ramfold";
+
+/// Where servers of this user are looked for: in the runtime directory, and among services.
+pub fn directories() -> Vec<PathBuf> {
+    let mut both = vec![directory(), PathBuf::from(SYSTEM)];
+    both.dedup();
+    both
 }
 
 /// Makes the runtime directory, or checks that it can be trusted.

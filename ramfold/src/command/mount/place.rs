@@ -22,13 +22,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
-use serve::runtime;
+use serve::runtime::{self, SYSTEM};
 
 use super::way::Way;
 use crate::line::Failure;
 
-/// The runtime directory of the whole system, which stays when a user logs out.
-const SYSTEM: &str = "/run/ramfold";
 const MOUNTS: &str = "mounts";
 /// How often it is tried to make a place.
 const TRIES: u32 = 10;

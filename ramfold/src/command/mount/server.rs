@@ -69,6 +69,10 @@ impl Server {
         command.args(std::env::args_os().skip(1)).env(ROLE, standing.word());
         command.stdout(Stdio::piped());
         command.stdin(if standing == Standing::Tied { Stdio::piped() } else { Stdio::null() });
+        if standing == Standing::Tied {
+            // A manager is told by the command, if by anything.
+            command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
+        }
         if let Some(directory) = std::env::var_os(SPACE) {
             command.env("XDG_RUNTIME_DIR", directory);
         }

@@ -81,6 +81,22 @@ impl Answers {
         answer.map_or_else(Response::Error, Response::Ok)
     }
 
+    /// The line of status for a service manager: what is served, what it takes, and the first thing
+    /// that is the matter. It takes the locks of every device and of the doors.
+    pub(crate) fn line(&self) -> String {
+        let disks: Vec<_> = self.devices.list().iter().filter_map(|it| it.disk()).collect();
+        let figures = disks.iter().map(|disk| disk.mm_stat().0);
+        let sum = |sum: (u64, u64), figures: [u64; 9]| (sum.0 + figures[0], sum.1 + figures[2]);
+        let (stored, held) = figures.fold((0, 0), sum);
+        let clients = self.server.as_ref().map(|server| server.connections() as u64);
+        let clients = clients.map_or(String::new(), |them| format!(", {}", count(them, "client")));
+        let devices = count(disks.len() as u64, "device");
+        let (stored, held) = (human(stored), human(held));
+        let matter = self.seen.board.lines().into_iter().next();
+        let matter = matter.map_or(String::new(), |matter| format!("; {matter}"));
+        format!("{devices}{clients}; {stored} stored in {held}{matter}")
+    }
+
     /// The device of this name, or all.
     fn chosen(&self, device: Option<String>) -> Result<Vec<Arc<Device>>, String> {
         match device {
@@ -219,6 +235,17 @@ mod tests {
 
     fn set(attribute: &str, value: &str) -> Request {
         Request::Set { attribute: attribute.into(), value: value.into() }
+    }
+
+    #[test]
+    fn the_line_counts_what_all_devices_store() {
+        let answers = answers();
+        answers.answer(Request::Add { name: "b".to_owned(), size: DISK_BYTES });
+        for device in answers.devices.list() {
+            device.disk().unwrap().write_page(0, &[7; 4096]).unwrap();
+        }
+        let expected = "2 devices, 0 clients; 8.0 KiB stored in 0 B";
+        assert_eq!(answers.line(), expected, "pages that repeat one word");
     }
 
     #[test]
