@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn samples_are_seldom_while_they_say_nothing_new() {
         let guide = Guide::new();
-        let mut learn = |place, lens| {
+        let learn = |place, lens| {
             guide.learn(place, lens);
             guide.every()
         };
