@@ -450,15 +450,15 @@ mod tests {
         let text = |at: usize| -> Vec<u8> {
             (0..).flat_map(|n| format!("{at} and {n}; ").into_bytes()).take(PAGE).collect()
         };
-        let kinds: [(usize, &dyn Fn(usize) -> Vec<u8>); 2] = [(0, &numbers), (1 << 30, &text)];
         let mut held = [0; 2];
         let mut kept = Vec::new();
         for at in 0..1024 {
-            for (kind, (start, page)) in kinds.iter().enumerate() {
+            let pages = [(at * PAGE, numbers(at)), ((1 << 30) + at * PAGE, text(at))];
+            for (held, (address, page)) in held.iter_mut().zip(pages) {
                 let before = store.held().compr_data_size;
-                let slot = store.keep(start + at * PAGE, &page(at)).expect("room");
-                held[kind] += store.held().compr_data_size - before;
-                kept.push((slot, page(at)));
+                let slot = store.keep(address, &page).expect("room");
+                *held += store.held().compr_data_size - before;
+                kept.push((slot, page));
             }
         }
         assert!(held[0] < 1024 * 1500, "lz4 by itself takes 2.7 KiB: {held:?}");

@@ -116,11 +116,7 @@ fn serve_until(
     let default = default_export(args)?;
     let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
     let doors = Doors::choose(args, passed, private, log)?;
-    let devices = Arc::new(devices::make(args, limit, log)?);
-    let device = devices::first(&devices, args, log)?;
-    for export in &args.export {
-        export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
-    }
+    let (devices, device) = make_devices(args, limit, log)?;
     devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
     let start = || {
         let config = doors.config(args, default, watch.observer(), log)?;
@@ -176,6 +172,20 @@ fn serve_until(
     log.mention(farewell(&args.name, bytes));
     built?;
     Ok(Ended { bytes, code: code? })
+}
+
+/// All devices, and the first of them.
+fn make_devices(
+    args: &args::Serve,
+    limit: u64,
+    log: &Log,
+) -> Result<(Arc<Devices>, Arc<Device>), Failure> {
+    let devices = Arc::new(devices::make(args, limit, log)?);
+    let device = devices::first(&devices, args, log)?;
+    for export in &args.export {
+        export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
+    }
+    Ok((devices, device))
 }
 
 /// The manager that the environment names, before there are threads.

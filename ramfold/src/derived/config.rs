@@ -295,6 +295,8 @@ mod tests {
             ("fuse", "/f"),
             ("unix", "/u = v"),
             ("tcp", "127.0.0.1:0"),
+            ("tls-certificates", "/t"),
+            ("tls", "on"),
             ("control", "/c.ctl"),
             ("run", "true"),
             ("pidfile", "/p"),
