@@ -141,7 +141,10 @@ fn a_command_ends_with_its_server_by_the_key_of_a_terminal() {
     eventually("its number", || std::fs::read_to_string(&mark).is_ok_and(|pid| !pid.is_empty()));
     succeed(tool("kill").args(["-INT", "--", &format!("-{}", server.pid())]));
     let status = server.wait();
-    assert_eq!(status.code(), Some(128 + 2), "{}", server.said());
+    // The key reaches one process after the other. If the server is first, its SIGTERM may end the
+    // command before the key does.
+    let ends = [Some(128 + 2), Some(128 + 15)];
+    assert!(ends.contains(&status.code()), "{status}: {}", server.said());
     let pid = std::fs::read_to_string(&mark).unwrap();
     assert!(has_ended(pid.trim()), "what it started lives");
     assert_eq!(captive.left(), [""; 0].map(PathBuf::from));
