@@ -118,6 +118,16 @@ impl Windows {
         self.open().map(|window| u64::from(window.live)).sum()
     }
 
+    /// Compares each window with the blocks of it that are `named`.
+    #[cfg(test)]
+    pub(super) fn check(&self, named: impl Fn(u32) -> usize) {
+        for (number, window) in (0u32..).zip(&self.all) {
+            let live = if window.is_open { window.live } else { 0 };
+            assert_eq!(live as usize, named(number), "window {number}");
+            assert!(live <= window.used && window.used <= BLOCKS, "window {number}: {window:?}");
+        }
+    }
+
     /// Windows that there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {

@@ -199,6 +199,13 @@ impl Written {
         self.end()
     }
 
+    /// Recounts the blocks that slots name.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let named = |window| self.entries.iter().filter(|it| is_in(**it, window)).count();
+        self.windows.check(named);
+    }
+
     fn entry(&self, slot: u32) -> Entry {
         self.entries.get(slot as usize).copied().unwrap_or_default()
     }
