@@ -285,3 +285,36 @@ fn what_is_open_to_the_world_or_signed_by_another_is_warned_of() {
     fs::copy(other.join("ca-cert.pem"), dir.join("ca-cert.pem")).unwrap();
     assert!(with(&[]).contains("ca-cert.pem has signed server-cert.pem"), "{}", with(&[]));
 }
+
+/// As they stand there, except for the port, and for the time that the server takes to start.
+#[test]
+fn commands_of_the_tls_document_work() {
+    if !needs(&["certtool", "nbdinfo", "qemu-img", "nbdcopy"]) {
+        return;
+    }
+    let document = include_str!("../../../docs/serve.md");
+    let (_, section) = document.split_once("\n## TLS\n").expect("it has this section");
+    let blocks = section.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let [files, clients] = blocks.take(2).collect::<Vec<_>>().try_into().expect("two blocks");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("it has one").port();
+    drop(listener);
+    let uri = format!("nbds://localhost:{port}/?tls-certificates=$PWD/pki");
+    let wait = format!(
+        "& server=$!; trap 'kill $server' EXIT\n\
+         for i in $(seq 300); do nbdinfo --size \"{uri}\" && break; sleep 0.1; done\n"
+    );
+    let clients = clients
+        .replacen("&\n", &wait, 1)
+        .replace("10809", &port.to_string())
+        .replace("nbds://localhost/", &format!("nbds://localhost:{port}/"))
+        .replace("host=localhost,", &format!("host=localhost,port={port},"));
+    let scratch = Scratch::new();
+    fs::write(scratch.path("somefile"), noise(1, 1 << 20)).expect("room");
+    let binaries = Path::new(BINARY).parent().expect("a file is in a directory").display();
+    let mut shell = tool("sh");
+    shell.args(["-e", "-c", &format!("PATH={binaries}:$PATH\n{files}\n{clients}")]);
+    shell.env("XDG_RUNTIME_DIR", scratch.path("run")).current_dir(scratch.path(""));
+    let said = succeed(&mut shell);
+    assert!(said.contains("newstyle-fixed with TLS") && said.contains("virtual size"), "{said}");
+}
