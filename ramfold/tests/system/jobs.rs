@@ -70,7 +70,7 @@ fn bash() -> Command {
 
 /// Short forms of two jobs, each with its limit.
 const SHORT: &[(Job, &str)] = &[
-    (Job { name: "pyfork", rows: Some(150_000), programs: &["python3"] }, "45M"),
+    (Job { name: "pyfork", rows: Some(150_000), programs: &["python3"] }, "32M"),
     (Job { name: "sort", rows: Some(500_000), programs: &["python3", "sort"] }, "40M"),
 ];
 
