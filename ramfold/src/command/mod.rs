@@ -5,12 +5,12 @@
 mod check;
 mod devices;
 mod estimate;
-mod get;
 mod mount;
 mod run;
 mod serve;
 mod set;
 mod stat;
+mod top;
 mod train;
 
 use crate::derived::{completions, manual};
@@ -24,7 +24,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => mount::umount(&args),
         Command::Stat(args) => stat::run(&args),
-        Command::Get(args) => get::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Get(args) => set::get(&args),
         Command::Set(args) => set::run(&args),
         Command::Run(args) => self::run::run(&args),
         Command::Estimate(args) => estimate::run(&args),

@@ -10,9 +10,9 @@
 //!
 //! Locks: none.
 
-mod list;
-mod run_table;
-mod runs;
+pub(super) mod list;
+pub(super) mod run_table;
+pub(super) mod runs;
 mod table;
 mod tiers;
 

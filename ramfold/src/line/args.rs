@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Umount(Umount),
     /// Show the memory and state of a server or of a program under run, or list what runs
     Stat(Stat),
+    /// Watch all servers and running programs on a terminal
+    Top(Top),
     /// Print an attribute of a running server
     Get(Get),
     /// Change an attribute of a running server
@@ -247,6 +249,22 @@ pub(crate) struct Stat {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
+}
+
+/// `ramfold top`
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) delay: Duration,
+    /// End after so many looks [default: at the key q]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Print one look after the other, for a file or a pipe. Where standard output is no terminal
+    /// this is so anyway
+    #[arg(short, long)]
+    pub(crate) batch: bool,
 }
 
 /// `ramfold get`

@@ -28,6 +28,7 @@
 //!   jobs        ramfold run: whole programs in 70 % of their memory
 //!   torture     the same, with threads that do whatever a program may
 //!   runs        how runs are shown by stat, what a report has, why a process does not fold
+//!   top         ramfold top, on a terminal and elsewhere
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
 //! ```
@@ -67,6 +68,7 @@ mod shells;
 mod stack;
 mod tiers;
 mod tls;
+mod top;
 mod torture;
 mod tree;
 mod usage;

@@ -1,4 +1,9 @@
-//! The running servers of this user, one line each, and the runs of `ramfold run`.
+//! The running servers of this user, and the runs of `ramfold run`.
+//!
+//! ```text
+//!   NAME PID SIZE STORED HELD LIMIT RATIO      at most 80 columns
+//!     nbd+unix:///NAME?socket=PATH             as long as it is
+//! ```
 //!
 //! Invariant: a server that does not answer delays the list by at most `PATIENCE`. Locks: none.
 
@@ -13,7 +18,7 @@ use crate::line::args;
 use crate::line::exposition;
 use crate::line::monitoring::Format;
 use crate::line::output::{complain, one_line, print, print_json};
-use crate::line::size::human;
+use crate::line::size::short;
 
 use super::{run_table, runs};
 
@@ -74,20 +79,61 @@ pub(super) fn reduce(stat: &mut Value) {
     }
 }
 
-struct Row {
+/// A device in the list.
+pub(crate) struct Row {
     name: String,
     stat: Value,
 }
 
 impl Row {
+    /// A row for each device of an answer. An only one has the name of its server.
+    pub(crate) fn of(server: &str, stat: Value) -> Vec<Row> {
+        match stat {
+            Value::Array(several) => several.into_iter().map(Row::of_several).collect(),
+            stat => vec![Row { name: server.to_owned(), stat }],
+        }
+    }
+
     /// The row of a device whose server has several.
     fn of_several(stat: Value) -> Row {
         Row { name: stat["name"].as_str().unwrap_or_default().to_owned(), stat }
     }
+
+    /// The name by which commands find it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn bytes(&self, name: &str) -> u64 {
+        self.stat[name].as_u64().unwrap_or(0)
+    }
+
+    /// Size, stored pages, memory that they take, and its limit; 0 is no limit.
+    pub(crate) fn figures(&self) -> [u64; 4] {
+        ["disksize", "orig_data_size", "accounted_bytes", "mem_limit"].map(|name| self.bytes(name))
+    }
+
+    /// Frames of the device's pages, which the limit bounds.
+    pub(crate) fn used(&self) -> u64 {
+        self.bytes("object_bytes_resident")
+    }
+
+    /// The figures as they are shown, and the ratio of the second and the third.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let [size, stored, held, limit] = self.figures();
+        let limit = if limit == 0 { "none".to_owned() } else { short(limit) };
+        [short(size), short(stored), short(held), limit, super::table::ratio(stored, held)]
+    }
 }
 
 /// How long one server may delay the list.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// The most columns of a line, except of an address that is longer.
+const COLUMNS: usize = 80;
+/// Columns of a name, unless one of the list is longer.
+const NAME_MIN: usize = 12;
+/// The most columns of a name.
+const NAME_MAX: usize = COLUMNS - 46;
 
 /// The devices of all servers that answer, and a message for each that does not. A server that ends
 /// between being listed and being asked is left out.
@@ -95,20 +141,23 @@ fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for server in servers {
         match control::call_within(&server.control, &Request::STAT, PATIENCE) {
-            Ok(Value::Array(several)) => rows.extend(several.into_iter().map(Row::of_several)),
-            Ok(stat) => rows.push(Row { name: server.name.clone(), stat }),
-            Err(ControlError::NotRunning(_) | ControlError::Killed(_)) => {}
-            Err(ControlError::Timeout(_)) => {
-                silent.push(format!("{} does not answer", server.name))
-            }
-            Err(ControlError::Stopped { pid, .. }) => silent.push(format!(
-                "{} does not answer: its process is stopped; kill -CONT {pid} lets it go on",
-                server.name
-            )),
-            Err(error) => silent.push(format!("{} does not answer: {error}", server.name)),
+            Ok(stat) => rows.extend(Row::of(&server.name, stat)),
+            Err(error) => silent.extend(why_silent(&server.name, &error)),
         }
     }
     (rows, silent)
+}
+
+/// What to say of a server that gave no answer. `None` if it has ended.
+pub(crate) fn why_silent(name: &str, error: &ControlError) -> Option<String> {
+    match error {
+        ControlError::NotRunning(_) | ControlError::Killed(_) => None,
+        ControlError::Timeout(_) => Some(format!("{name} does not answer")),
+        ControlError::Stopped { pid, .. } => Some(format!(
+            "{name} does not answer: its process is stopped; kill -CONT {pid} lets it go on"
+        )),
+        error => Some(format!("{name} does not answer: {error}")),
+    }
 }
 
 /// A table for each kind of which there is one.
@@ -129,36 +178,35 @@ fn table(rows: &[Row], servers: usize) -> String {
                 with --unix PATH, answers root to: ramfold stat PATH\n"
             .to_owned();
     }
-    let header = ["NAME", "PID", "SIZE", "STORED", "HELD", "LIMIT", "RATIO", "ADDRESS"];
-    let mut lines = vec![header.map(str::to_owned)];
-    lines.extend(rows.iter().map(cells));
-    lines.iter().map(line).collect()
+    let longest = rows.iter().map(|row| one_line(&row.name).chars().count()).max();
+    let width = longest.unwrap_or(0).clamp(NAME_MIN, NAME_MAX);
+    let header = ["SIZE", "STORED", "HELD", "LIMIT", "RATIO"].map(str::to_owned);
+    let lines = rows.iter().map(|row| {
+        let server = &row.stat["server"];
+        let line = line(&row.name, width, &server["pid"].to_string(), &row.cells());
+        // It is whole, because people paste it.
+        let address = server["uris"][0].as_str();
+        address.map_or(line.clone(), |address| format!("{line}  {}\n", one_line(address)))
+    });
+    std::iter::once(line("NAME", width, "PID", &header)).chain(lines).collect()
 }
 
-fn cells(row: &Row) -> [String; 8] {
-    let bytes = |name: &str| row.stat[name].as_u64().unwrap_or(0);
-    let server = &row.stat["server"];
-    [
-        row.name.clone(),
-        server["pid"].to_string(),
-        human(bytes("disksize")),
-        human(bytes("orig_data_size")),
-        human(bytes("accounted_bytes")),
-        limit(bytes("mem_limit")),
-        super::table::ratio(bytes("orig_data_size"), bytes("accounted_bytes")),
-        server["uris"][0].as_str().unwrap_or("-").to_owned(),
-    ]
+fn line(name: &str, width: usize, pid: &str, cells: &[String; 5]) -> String {
+    let [size, stored, held, limit, ratio] = cells;
+    let name = shortened(name, width);
+    format!("{name:<width$} {pid:>8} {size:>6} {stored:>6} {held:>6} {limit:>6} {ratio:>7}\n")
 }
 
-fn limit(bytes: u64) -> String {
-    if bytes == 0 { "none".to_owned() } else { human(bytes) }
-}
-
-fn line([name, pid, size, stored, held, limit, ratio, address]: &[String; 8]) -> String {
-    let line = format!(
-        "{name:<12} {pid:>8} {size:>11} {stored:>11} {held:>11} {limit:>11} {ratio:>7}  {address}"
-    );
-    format!("{}\n", one_line(&line))
+/// A name on one line, cut if it does not fit.
+pub(crate) fn shortened(name: &str, width: usize) -> String {
+    let name = one_line(name);
+    match name.chars().count() > width {
+        true => {
+            let cut = name.chars().take(width.saturating_sub(2)).chain("..".chars());
+            cut.take(width).collect()
+        }
+        false => name.into_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -173,10 +221,32 @@ mod tests {
             "mem_limit": 0, "server": {"pid": 77, "uris": ["nbd+unix:///zram0?socket=/s"]},
         });
         let text = table(&[Row { name: "zram0".into(), stat }], 1);
-        let last = text.lines().last().unwrap();
-        for word in ["zram0", "77", "1.0 GiB", "3.0 MiB", "none", "3.00", "socket=/s"] {
-            assert!(last.contains(word), "{word}: {text}");
+        let [_, line, address] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        for word in ["zram0", "77", "1.0G", "3.0M", "none", "3.00"] {
+            assert!(line.contains(word), "{word}: {text}");
         }
+        assert_eq!(address, "  nbd+unix:///zram0?socket=/s");
+    }
+
+    #[test]
+    fn a_line_has_eighty_columns_at_most_whatever_is_in_it() {
+        let stat = || {
+            json!({
+                "disksize": 8_u64 << 40, "orig_data_size": (1_u64 << 40) - 1,
+                "accounted_bytes": (1 << 30) - 1, "mem_limit": (1 << 20) - 1,
+                "server": {"pid": 4_194_303, "uris": []},
+            })
+        };
+        for name in ["a", "database-primary", &"long".repeat(60), "x\x1b[2J"] {
+            let text = table(&[Row { name: name.into(), stat: stat() }], 1);
+            for line in text.lines() {
+                assert!(line.chars().count() <= COLUMNS, "{line}");
+            }
+            let ends: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+            assert_eq!(ends[0], ends[1], "the columns stand under their names: {text}");
+        }
+        let both = [Row { name: "database-primary".into(), stat: stat() }];
+        assert!(table(&both, 1).contains("database-primary "), "a name is whole if it fits");
     }
 
     #[test]

@@ -21,9 +21,7 @@ pub(super) fn list(runs: &[Run]) -> String {
     let header = row("PID", "PROCS", Figures::header(), "COMMAND");
     let lines = runs.iter().map(|run| {
         let processes = run.members.len().to_string();
-        let figures = Figures::of(&run.moment);
-        let limit = short(run.moment.limit);
-        let figures = Figures { limit, ..figures };
+        let figures = Figures::of_run(run);
         row(&run.about.pid.to_string(), &processes, figures, &run.about.command.join(" "))
     });
     let notes = runs.iter().filter_map(left_alone);
@@ -111,13 +109,13 @@ fn left_alone(run: &Run) -> Option<String> {
 }
 
 /// The figures of a line.
-struct Figures {
-    limit: String,
-    resident: String,
-    held: String,
+pub(crate) struct Figures {
+    pub(crate) limit: String,
+    pub(crate) resident: String,
+    pub(crate) held: String,
     unfolded: String,
-    faults: String,
-    stall: String,
+    pub(crate) faults: String,
+    pub(crate) stall: String,
 }
 
 impl Figures {
@@ -125,6 +123,11 @@ impl Figures {
         let [limit, resident, held, unfolded, faults, stall] =
             ["LIMIT", "RESIDENT", "HELD", "UNFOLDED", "FAULTS", "STALL"].map(str::to_owned);
         Figures { limit, resident, held, unfolded, faults, stall }
+    }
+
+    /// With the limit, which a run has and a process has not.
+    pub(crate) fn of_run(run: &Run) -> Figures {
+        Figures { limit: short(run.moment.limit), ..Figures::of(&run.moment) }
     }
 
     fn of(moment: &Moment) -> Figures {
@@ -191,7 +194,7 @@ fn wrapped(mark: &str, text: &str) -> String {
 
 /// A run with a process that folds and one that does not.
 #[cfg(test)]
-pub(super) fn example(command: &[&str]) -> Run {
+pub(crate) fn example(command: &[&str]) -> Run {
     let words: Vec<std::ffi::OsString> = command.iter().map(std::ffi::OsString::from).collect();
     let counts = inside::board::RunCounts {
         pages_out: 1,

@@ -16,10 +16,10 @@ use crate::line::output::complain;
 
 /// A run a moment ago.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) about: About,
+pub(crate) struct Run {
+    pub(crate) about: About,
     pub(super) algorithm: String,
-    pub(super) moment: Moment,
+    pub(crate) moment: Moment,
     pub(super) peak: u64,
     pub(super) unfolded_peak: u64,
     /// `ramfold run` looks after it.
@@ -43,27 +43,35 @@ pub(super) struct Member {
 /// The runs that go on. Removes what killed ones have left, and tells of each run of which nothing
 /// can be said.
 pub(super) fn list() -> Vec<Run> {
+    let (runs, notes) = look();
+    notes.iter().for_each(|note| complain(note));
+    runs
+}
+
+/// The same, with what is to be told.
+pub(crate) fn look() -> (Vec<Run>, Vec<String>) {
     let found = found::found();
-    found.iter().filter_map(found::Found::clear).for_each(|line| complain(&line));
+    let mut notes: Vec<String> = found.iter().filter_map(found::Found::clear).collect();
     let shown = found.into_iter().filter_map(|found| {
         let about = found.about.clone()?;
         let (pid, name) = (about.pid, about.name().to_owned());
         if about.is_elsewhere() {
             let why = "its processes are in another namespace, and are seen only from there";
-            complain(&format!("run {pid} of {name}: {why}"));
+            notes.push(format!("run {pid} of {name}: {why}"));
             return None;
         }
         match found.board() {
             Ok(board) => Some(Run::of(about, &board, found.library())),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                complain(&format!("run {pid} of {name} is of another version of ramfold"));
+                notes.push(format!("run {pid} of {name} is of another version of ramfold"));
                 None
             }
             // It begins or ends at this moment.
             Err(_) => None,
         }
     });
-    shown.collect()
+    let runs = shown.collect();
+    (runs, notes)
 }
 
 /// The run that a target means: by the number of `ramfold run` or of a process in it, or by the

@@ -8,6 +8,7 @@ mod server;
 mod spaces;
 mod stack;
 mod stopped;
+mod terminal;
 mod tools;
 mod tree;
 
@@ -19,6 +20,7 @@ pub(crate) use server::{Process, Server, signal};
 pub(crate) use spaces::Space;
 pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use stopped::Stopped;
+pub(crate) use terminal::Terminal;
 pub(crate) use tools::{
     BINARY, eventually, from_env, needs, needs_device, needs_env, needs_root, ramfold, refusal,
     succeed, tool, within,
