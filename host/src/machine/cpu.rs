@@ -61,6 +61,38 @@ pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// CPUs that the system may ever have, at least one. `None` if it does not say.
+pub fn possible() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count_ranges(text.trim())
+}
+
+/// How many numbers are in a list of ranges, such as `0-3,8`.
+fn count_ranges(text: &str) -> Option<usize> {
+    text.split(',').try_fold(0, |sum: usize, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+/// The numbers of the CPUs that this thread may run on. Empty if the system does not say.
+#[cfg(not(miri))]
+pub fn allowed() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let set = set.unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Keeps this thread, and those that it starts, on some CPUs. If the system refuses, nothing
+/// changes.
+#[cfg(not(miri))]
+pub fn stay_on(cpus: &[usize]) {
+    let mut set = rustix::thread::CpuSet::new();
+    cpus.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
 /// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
 /// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
@@ -81,6 +113,26 @@ mod tests {
             unsafe { libc::sched_getscheduler(0) }
         });
         assert_eq!(policy.join().expect("it asks only"), libc::SCHED_BATCH);
+    }
+
+    #[test]
+    fn ranges_are_counted() {
+        assert_eq!(count_ranges("0"), Some(1));
+        assert_eq!(count_ranges("0-3,8,10-11"), Some(7));
+        assert!(["", "a", "3-1", "1-"].iter().all(|text| count_ranges(text).is_none()));
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_thread_stays_where_it_is_told_to() {
+        let all = allowed();
+        let cpu = *all.last().expect("this thread runs somewhere");
+        let stays = move || {
+            stay_on(&[cpu]);
+            (allowed(), current_hint())
+        };
+        assert_eq!(std::thread::spawn(stays).join().expect("it asks only"), (vec![cpu], cpu));
+        assert_eq!(allowed(), all, "it is about one thread");
     }
 
     #[test]

@@ -30,12 +30,13 @@ mod node;
 mod text;
 mod tree;
 
+pub use channel::{FuseWay, NoRing};
 pub use config::{Complain, FuseConfig, TextFile};
 pub use mount::UnmountError;
 pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
 
 use crate::terms::ServeError;
-use channel::Connection;
+use channel::{Connection, How};
 use mount::Mount;
 use std::fmt;
 use std::path::Path;
@@ -48,14 +49,13 @@ pub struct Fuse {
     mount: Mount,
     connection: Connection,
     tree: Arc<Tree>,
-    threads: usize,
 }
 
 impl fmt::Debug for Fuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fuse")
             .field("directory", &self.directory())
-            .field("threads", &self.threads)
+            .field("way", self.way())
             .finish_non_exhaustive()
     }
 }
@@ -74,9 +74,10 @@ impl Fuse {
         }
         let tree =
             Arc::new(Tree::new(devices, config.texts, config.complain, mount.point().into()));
-        let connection = Connection::start(device, Arc::clone(&tree) as _, config.threads)
+        let how = How { threads: config.threads, ring: config.io_uring };
+        let connection = Connection::start(device, Arc::clone(&tree) as _, &how)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
-        Ok(Self { mount, connection, tree, threads: config.threads })
+        Ok(Self { mount, connection, tree })
     }
 
     /// Where it is mounted, without symbolic links.
@@ -108,9 +109,14 @@ impl Fuse {
         self.connection.join();
     }
 
-    /// How many threads serve it.
+    /// The most threads that work on its data.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.connection.threads()
+    }
+
+    /// How requests come from the kernel.
+    pub fn way(&self) -> &FuseWay {
+        self.connection.way()
     }
 
     /// Bytes that the buffers of all its threads hold right now.

@@ -83,6 +83,7 @@ fn mount(options: &Options) -> Result<Fuse, LabError> {
     let config = FuseConfig {
         directory: options.dir.clone(),
         threads: THREADS,
+        io_uring: true,
         texts: Vec::new(),
         complain: Arc::new(|line| eprintln!("lab: {line}")),
     };

@@ -201,6 +201,7 @@ pub(super) fn mount(
     let config = FuseConfig {
         directory: directory.to_owned(),
         threads: (cpus + THREADS_BESIDES).min(THREADS_MAX),
+        io_uring: true,
         texts,
         complain,
     };
