@@ -129,20 +129,27 @@ impl FuseRing {
         self.ring.enable()
     }
 
-    /// Adds an entry to a queue, in the next [`FuseRing::flush`] or [`FuseRing::wait`]. It comes
-    /// back from there as [`Came::Over`] if the kernel refuses it.
+    /// An entry for a queue, which the kernel does not know yet.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::OutOfMemory`], or the system's if it does not let this thread submit.
-    pub fn register(&mut self, queue: u16) -> io::Result<()> {
-        let no_memory = |_: HostError| io::Error::from(io::ErrorKind::OutOfMemory);
-        let memory = Pages::new(1 + self.data.div_ceil(PAGE_SIZE)).map_err(no_memory)?;
+    /// If there are no addresses for its memory.
+    pub fn entry(&mut self, queue: u16) -> Result<FuseEntry, HostError> {
+        let memory = Pages::new(1 + self.data.div_ceil(PAGE_SIZE))?;
         let number = self.free.pop().unwrap_or(self.slots.len());
         if number == self.slots.len() {
             self.slots.push(None);
         }
-        let entry = FuseEntry { memory, number, queue, len: 0, touched: 0 };
+        Ok(FuseEntry { memory, number, queue, len: 0, touched: 0 })
+    }
+
+    /// Gives the kernel a new entry, in the next [`FuseRing::flush`] or [`FuseRing::wait`]. It
+    /// comes back from there as [`Came::Over`] if the kernel refuses it.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it does not let this thread submit.
+    pub fn register(&mut self, entry: FuseEntry) -> io::Result<()> {
         let vectors = Some(Box::new(entry.vectors()));
         self.submit(Slot { entry, operation: REGISTER, vectors })
     }
@@ -317,7 +324,8 @@ impl FuseEntry {
 
     /// The entry as the kernel gave it back.
     fn received(mut self) -> FuseEntry {
-        self.len = (u32::from_ne_bytes(number(self.memory.as_slice(), PAYLOAD)) as usize).min(self.room());
+        self.len =
+            (u32::from_ne_bytes(number(self.memory.as_slice(), PAYLOAD)) as usize).min(self.room());
         self.touch(self.len);
         self
     }

@@ -83,7 +83,11 @@ impl Ring {
     }
 
     /// Submits what was collected, and waits for `completions` or until `timeout` is over.
-    pub(super) fn enter(&mut self, completions: usize, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn enter(
+        &mut self,
+        completions: usize,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         let limit = timeout.map(types::Timespec::from);
         let mut arguments = types::SubmitArgs::new();
         if let Some(limit) = &limit {

@@ -10,6 +10,7 @@
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
+//!   io_uring    requests that come by io_uring, and when they do not
 //!   metrics     figures for monitoring
 //!   mounted     ramfold mount: a file system by one command; also by users without rights
 //!   backing     a backing file that turns bad
@@ -46,6 +47,7 @@ mod far;
 mod figures;
 mod filesystem;
 mod frames;
+mod io_uring;
 mod jobs;
 mod lifecycle;
 mod listing;

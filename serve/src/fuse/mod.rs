@@ -36,7 +36,7 @@ pub use mount::UnmountError;
 pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
 
 use crate::terms::ServeError;
-use channel::{Connection, How};
+use channel::{Connection, DATA_MAX, How};
 use mount::Mount;
 use std::fmt;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Fuse {
         }
         let tree =
             Arc::new(Tree::new(devices, config.texts, config.complain, mount.point().into()));
-        let how = How { threads: config.threads, ring: config.io_uring };
+        let how = How { threads: config.threads, ring: config.io_uring.then_some(DATA_MAX) };
         let connection = Connection::start(device, Arc::clone(&tree) as _, &how)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
         Ok(Self { mount, connection, tree })

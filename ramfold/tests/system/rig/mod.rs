@@ -9,6 +9,7 @@ mod stack;
 mod stopped;
 mod tools;
 mod tree;
+mod way;
 
 pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
@@ -22,3 +23,6 @@ pub(crate) use tools::{
     succeed, tool, within,
 };
 pub(crate) use tree::{Tree, errno, needs_tree};
+pub(crate) use way::{
+    Alone, Disabled, Offer, by_io_uring, by_io_uring_too, is_by_io_uring, needs_io_uring,
+};

@@ -78,8 +78,9 @@ pub(crate) struct Connection {
 pub(crate) struct How {
     /// Threads that read the device, at least two.
     pub(crate) threads: usize,
-    /// Whether requests may come by io_uring.
-    pub(crate) ring: bool,
+    /// Whether requests may come by io_uring, and the bytes of data that an entry has room for.
+    /// The kernel wants at least `DATA_MAX`.
+    pub(crate) ring: Option<usize>,
 }
 
 struct Shared {
@@ -103,15 +104,18 @@ impl Connection {
         greeting.answer(&device, prepared.is_ok())?;
         let (rings, way) = match prepared {
             Ok(prepared) => {
-                let rings = prepared.begin()?;
+                let (rings, refused) = prepared.begin();
                 let queues = rings.queues();
-                (Some(rings), FuseWay::IoUring { queues })
+                (Some(rings), refused.map_or(FuseWay::IoUring { queues }, FuseWay::Device))
             }
             Err(why) => (None, FuseWay::Device(why)),
         };
         // Reading must not block, because a thread waits before it reads, with a limit.
         io::ioctl_fionbio(&device, true)?;
-        let threads = if rings.is_some() { THREADS_BESIDE_RINGS } else { how.threads };
+        let threads = match way {
+            FuseWay::IoUring { .. } => THREADS_BESIDE_RINGS,
+            FuseWay::Device(_) => how.threads,
+        };
         let threads_max = threads + rings.as_ref().map_or(0, Rings::threads);
         let (roles, waiters) = (Roles::new(threads), Waiters::new(waiters::THREADS_MAX));
         let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
@@ -178,9 +182,9 @@ fn prepare(
     buffers: &Buffers,
 ) -> Result<Prepared, NoRing> {
     match how.ring {
-        false => Err(NoRing::NotWanted),
-        true if !greeting.offers_ring() => Err(NoRing::NotOffered),
-        true => Rings::prepare(device, Arc::clone(files), buffers.meter()),
+        None => Err(NoRing::NotWanted),
+        Some(_) if !greeting.offers_ring() => Err(NoRing::NotOffered),
+        Some(data) => Rings::prepare(device, Arc::clone(files), buffers.meter(), data),
     }
 }
 
@@ -365,7 +369,12 @@ mod tests {
             let (told, reading) = channel();
             let (go, goes) = channel();
             let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
-            let connection = Connection::start(device, Arc::new(files), &How { threads: THREADS, ring: true }).unwrap();
+            let connection = Connection::start(
+                device,
+                Arc::new(files),
+                &How { threads: THREADS, ring: Some(DATA_MAX) },
+            )
+            .unwrap();
             assert!(matches!(connection.way(), FuseWay::Device(NoRing::Refused(_))), "a socket");
             let kernel = Self { line, reading, go, connection };
             let (unique, error, body) = kernel.answer();

@@ -23,4 +23,5 @@ mod way;
 pub(super) mod wire;
 
 pub(super) use connection::{Connection, Files, How, Pace};
+pub(super) use request::DATA_MAX;
 pub use way::{FuseWay, NoRing};

@@ -31,6 +31,7 @@ use host::unmodelled::RankedMutex;
 use host::{Came, FuseEntry, FuseRing, Rank, cpu};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -169,6 +170,12 @@ pub(super) struct Thread {
     back: Arc<Back>,
     /// By number of the queue. Queues of other threads have none here.
     queues: Vec<Entries>,
+    /// The queues of this thread.
+    own: BTreeSet<u16>,
+    /// Entries that the kernel does not have yet.
+    prepared: Vec<FuseEntry>,
+    /// Why the last entry that is gone is gone.
+    refused: Option<Errno>,
     /// Bytes that are counted for each entry, by its number.
     counted: Vec<usize>,
     /// Whether memory may be given back when nothing comes.
@@ -185,6 +192,9 @@ impl Thread {
             ring,
             back,
             queues: Vec::new(),
+            own: BTreeSet::new(),
+            prepared: Vec::new(),
+            refused: None,
             counted: Vec::new(),
             holds_much: false,
             unsent: 0,
@@ -192,19 +202,37 @@ impl Thread {
         }
     }
 
-    /// Gives the kernel `depth` entries for each of some queues.
-    pub(super) fn begin(&mut self, queues: &[u16], depth: usize) -> std::io::Result<()> {
+    /// Prepares `depth` entries for each of some queues, and has the system show that this thread
+    /// may use the ring.
+    pub(super) fn prepare(&mut self, queues: &[u16], depth: usize) -> std::io::Result<()> {
         never_wait_for_oneself();
+        self.ring.enable()?;
+        self.ring.set_bell(self.back.bell.as_fd())?;
+        self.ring.flush()?;
         let last = queues.iter().max().map_or(0, |&last| usize::from(last));
         self.queues = vec![Entries::default(); last + 1];
-        self.ring.set_bell(self.back.bell.as_fd())?;
-        for _ in 0..depth {
-            for &queue in queues {
-                self.ring.register(queue)?;
-                self.queues[usize::from(queue)].all += 1;
-            }
+        for &queue in queues.iter().cycle().take(depth * queues.len()) {
+            let entry = self.ring.entry(queue);
+            self.prepared.push(entry.map_err(|_| std::io::ErrorKind::OutOfMemory)?);
         }
-        self.ring.flush()
+        Ok(())
+    }
+
+    /// Gives the kernel the prepared entries. It is an error if it refuses all of a queue: then no
+    /// requests come here.
+    pub(super) fn begin(&mut self) -> std::io::Result<()> {
+        for entry in std::mem::take(&mut self.prepared) {
+            self.queues[usize::from(entry.queue())].all += 1;
+            self.own.insert(entry.queue());
+            self.ring.register(entry)?;
+        }
+        self.ring.flush()?;
+        self.look()?;
+        let refused = self.own.iter().any(|&queue| self.queues[usize::from(queue)].all == 0);
+        match self.refused {
+            Some(errno) if refused => Err(errno.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Serves until the connection has ended, or the system no longer lets this thread.
@@ -220,20 +248,28 @@ impl Thread {
     /// Waits for something, and deals with all that came.
     fn round(&mut self) -> std::io::Result<()> {
         self.ring.wait(self.holds_much.then_some(IDLE_AFTER))?;
+        if !self.look()? {
+            self.rest();
+        }
+        Ok(())
+    }
+
+    /// Deals with all that came. False if that is nothing.
+    fn look(&mut self) -> std::io::Result<bool> {
         self.unsent = 0;
         let mut came = false;
         while let Some(next) = self.ring.next()? {
             came = true;
             match next {
                 Came::Request(entry) => self.take(entry)?,
-                Came::Over(queue, _) => self.queues[usize::from(queue)].all -= 1,
+                Came::Over(queue, errno) => {
+                    self.queues[usize::from(queue)].all -= 1;
+                    self.refused = Some(errno);
+                }
                 Came::Bell => self.take_back()?,
             }
         }
-        if !came {
-            self.rest();
-        }
-        Ok(())
+        Ok(came)
     }
 
     fn take(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
@@ -281,11 +317,15 @@ impl Thread {
     fn leave_some(&mut self, queue: u16) -> bool {
         let Entries { all, away } = self.queues[usize::from(queue)];
         let left = all - away - 1;
-        if left < LEFT_MIN && all < ENTRIES_MAX && self.ring.register(queue).is_ok() {
-            self.queues[usize::from(queue)].all += 1;
-            return true;
-        }
-        left > 0
+        let added = left < LEFT_MIN && all < ENTRIES_MAX && self.add(queue);
+        added || left > 0
+    }
+
+    fn add(&mut self, queue: u16) -> bool {
+        let Ok(entry) = self.ring.entry(queue) else { return false };
+        let added = self.ring.register(entry).is_ok();
+        self.queues[usize::from(queue)].all += usize::from(added);
+        added
     }
 
     fn take_back(&mut self) -> std::io::Result<()> {

@@ -15,7 +15,6 @@
 
 use super::connection::Files;
 use super::queue::{Back, Server, Thread};
-use super::request::DATA_MAX;
 use super::way::NoRing;
 use crate::doors::Meter;
 use host::{FuseRing, cpu};
@@ -40,14 +39,16 @@ pub(super) struct Prepared {
     rings: Rings,
     go: Vec<Sender<()>>,
     begun: Receiver<io::Result<()>>,
+    data: usize,
 }
 
 impl Rings {
-    /// Makes rings and threads.
+    /// Makes rings and threads. An entry has room for `data` bytes.
     pub(super) fn prepare(
         device: &OwnedFd,
         files: Arc<dyn Files>,
         meter: Arc<Meter>,
+        data: usize,
     ) -> Result<Prepared, NoRing> {
         let cpus = cpu::allowed();
         let unknown = || io::Error::other("the number of CPUs is not known");
@@ -57,7 +58,7 @@ impl Rings {
         let server = Arc::new(Server::new(files, meter, cpus.clone()));
         let rings = Rings { server, threads: Vec::new(), queues: usize::from(queues) };
         let (told, begun) = channel();
-        let mut prepared = Prepared { rings, go: Vec::new(), begun };
+        let mut prepared = Prepared { rings, go: Vec::new(), begun, data };
         for share in shares(queues, &cpus) {
             // Threads that were started for nothing end when `prepared` is dropped.
             prepared.add(device, share, told.clone()).map_err(NoRing::Refused)?;
@@ -92,42 +93,40 @@ impl Prepared {
         share: Share,
         begun: Sender<io::Result<()>>,
     ) -> io::Result<()> {
-        let ring = FuseRing::new(device.as_fd(), DATA_MAX)?;
+        let ring = FuseRing::new(device.as_fd(), self.data)?;
         let (back, server) = (Arc::new(Back::new()?), Arc::clone(&self.rings.server));
         let depth = depth(self.rings.queues);
         let (go, told) = channel();
-        let (enabled, is_enabled) = channel();
+        let (ready, is_ready) = channel();
         let work = move || {
             share.cpu.iter().for_each(|&cpu| cpu::stay_on(&[cpu]));
-            let enables = ring.enable();
-            let failed = enables.is_err();
-            let _ = enabled.send(enables);
+            let mut thread = Thread::new(server, ring, back);
+            let prepared = thread.prepare(&share.queues, depth);
+            let failed = prepared.is_err();
+            let _ = ready.send(prepared);
             if failed || told.recv().is_err() {
                 return;
             }
-            let mut thread = Thread::new(server, ring, back);
-            let begins = thread.begin(&share.queues, depth);
-            let begins_well = begins.is_ok();
-            let _ = begun.send(begins);
-            drop(begun);
-            if begins_well {
-                thread.serve();
-            }
+            let _ = begun.send(thread.begin());
+            // Some entries may be with the kernel in any case.
+            thread.serve();
         };
         self.rings.threads.push(host::thread::spawn("fuse-ring", work)?);
         self.go.push(go);
         let ended = |_| io::Error::other("a thread has ended");
-        is_enabled.recv().map_err(ended)?
+        is_ready.recv().map_err(ended)?
     }
 
-    /// Registers all entries. The greeting was answered.
-    pub(super) fn begin(self) -> io::Result<Rings> {
+    /// Gives the kernel all entries. The greeting was answered. If the kernel refuses all of a
+    /// queue, requests come by the device, and the second part says why.
+    pub(super) fn begin(self) -> (Rings, Option<NoRing>) {
         for go in &self.go {
             let _ = go.send(());
         }
-        // One answer for each thread; a thread that ended without one has dropped its end.
-        self.begun.iter().take(self.go.len()).collect::<io::Result<()>>()?;
-        Ok(self.rings)
+        // One answer for each thread. A thread that ended without one has dropped its end.
+        let answers = self.begun.iter().take(self.go.len());
+        let refused = answers.filter_map(Result::err).last().map(NoRing::Refused);
+        (self.rings, refused)
     }
 }
 
