@@ -44,6 +44,8 @@ impl Ring {
             .setup_r_disabled()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            // Without it, only waiting would have drivers do their work.
+            .setup_taskrun_flag()
             .setup_cqsize(COMPLETIONS)
             .build(COMMANDS)?;
         let parameters = ring.params();

@@ -129,3 +129,58 @@ impl Fuse {
         holders::all(&self.tree.handles.holders(), self.mount.point())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use zram::{DeviceDefaults, Memory, MemoryConfig};
+
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    /// While it is held, the kernel offers io_uring to new mounts.
+    struct Offer;
+
+    impl Offer {
+        /// `None` where the system does not let this test, which says so.
+        fn new() -> Option<Offer> {
+            let may = rustix::process::geteuid().is_root() && fs::write(PARAMETER, "Y").is_ok();
+            if !may {
+                println!("skipped: needs root, and {PARAMETER} (Linux 6.14)");
+            }
+            may.then_some(Offer)
+        }
+    }
+
+    impl Drop for Offer {
+        fn drop(&mut self) {
+            let _ = fs::write(PARAMETER, "N");
+        }
+    }
+
+    /// The kernel holds requests back until it has entries of every queue, or has refused one.
+    #[test]
+    fn entries_that_the_kernel_refuses_leave_the_device() {
+        let Some(_offer) = Offer::new() else { return };
+        let point = std::env::temp_dir().join(format!("ramfold-refused-{}", std::process::id()));
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
+        let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
+        // The kernel wants room for the largest request.
+        for (room, by_ring) in [(DATA_MAX / 2, false), (DATA_MAX, true)] {
+            let (mount, device) = Mount::new(&point).unwrap();
+            let complain: Arc<Complain> = Arc::new(|_| {});
+            let tree = Tree::new(Arc::clone(&devices), Vec::new(), complain, point.clone());
+            let how = How { threads: 2, ring: Some(room) };
+            let connection = Connection::start(device, Arc::new(tree), &how).unwrap();
+            let is_refused = matches!(connection.way(), FuseWay::Device(NoRing::Refused(_)));
+            assert_eq!(is_refused, !by_ring, "{:?}", connection.way());
+            for _ in 0..100 {
+                let names = fs::read_dir(&point).unwrap().map(|entry| entry.unwrap().file_name());
+                assert_eq!(names.collect::<Vec<_>>(), ["zram-control"]);
+            }
+            mount.unmount().unwrap();
+            connection.join();
+        }
+        fs::remove_dir(point).unwrap();
+    }
+}

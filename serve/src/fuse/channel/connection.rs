@@ -14,6 +14,7 @@
 //!
 //! Lock: one around the list of threads, a leaf. No lock is held while a file is asked.
 
+use super::answering::{Files, Pace, never_wait_for_oneself, unwound};
 use super::greeting::Greeting;
 use super::request::{Buffers, DATA_MAX, Request, Waiting};
 use super::rings::{Prepared, Rings};
@@ -27,39 +28,12 @@ use host::unmodelled::RankedMutex;
 use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Threads that read the device if requests come by io_uring. What comes by the device then needs
 /// no answer.
 const THREADS_BESIDE_RINGS: usize = 2;
-
-/// What an answer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Nothing but memory.
-    Quick,
-    /// Little data in memory, which takes the processor a few microseconds for each page.
-    Short,
-    /// Data that the processor works on. As many such requests are answered at a time as there are
-    /// threads, except one.
-    Slow,
-    /// A disk, another process, or a command that takes long.
-    Waiting,
-}
-
-/// What answers.
-pub(crate) trait Files: Send + Sync {
-    /// What the answer waits for.
-    fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace;
-
-    /// Reads a file into `buffer`, and gives how many bytes there were.
-    fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
-
-    /// Answers any other request. What the answer says besides success goes into `body`.
-    fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
-}
 
 /// A connection to the kernel, with threads that serve it.
 pub(crate) struct Connection {
@@ -287,21 +261,10 @@ impl Shared {
     }
 }
 
-/// Keeps this thread from waiting for memory to be freed, because the kernel may wait for this very
-/// thread to free memory. Without CAP_SYS_RESOURCE this is refused, and the two may wait for each
-/// other.
-pub(super) fn never_wait_for_oneself() {
-    let _ = rustix::process::configure_io_flusher_behavior(true);
-}
-
-/// Answers EIO if `answer` panics, so that a bug fails only the request that met it.
-pub(super) fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::request::REQUEST_MAX;
+
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::sync::Mutex;

@@ -4,6 +4,7 @@
 //!   connection   threads that take requests, and answer them by asking `Files`
 //!   roles        which thread answers, and which listens      waiters   threads that may wait
 //!   greeting     the first request       request   buffers    wire      bytes and their meaning
+//!   answering    what `Files` are
 //!   rings        the same over io_uring  queue     a ring     way       which of the two it is
 //! ```
 //!
@@ -12,6 +13,7 @@
 //!
 //! Locks: one each in `connection`, `queue`, `request`, `roles` and `waiters`. Each of them is a leaf.
 
+mod answering;
 mod connection;
 mod greeting;
 mod queue;
@@ -22,6 +24,7 @@ mod waiters;
 mod way;
 pub(super) mod wire;
 
-pub(super) use connection::{Connection, Files, How, Pace};
+pub(super) use answering::{Files, Pace};
+pub(super) use connection::{Connection, How};
 pub(super) use request::DATA_MAX;
 pub use way::{FuseWay, NoRing};

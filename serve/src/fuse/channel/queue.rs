@@ -13,15 +13,15 @@
 //! those behind them from coming in.
 //!
 //! Invariants
-//! - Q1. This thread answers by itself only what waits for nothing and works on little data. So a
-//!   quick request is answered however long others take.
+//! - Q1. This thread answers by itself only what waits for nothing and works on little data, and
+//!   what is quick first. So a quick request is answered however long others take.
 //! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with what
 //!   came. A request that would take the last one is refused if it waits.
 //! - Q3. Only this thread submits to the ring. Others hand entries back through `Back`.
 //!
 //! Lock: one, a leaf, around the entries that come back.
 
-use super::connection::{Files, Pace, never_wait_for_oneself, unwound};
+use super::answering::{Files, Pace, never_wait_for_oneself, unwound};
 use super::request::DATA_MAX;
 use super::waiters::{self, Waiters};
 use super::wire::{self, Body, Call};
@@ -31,7 +31,7 @@ use host::unmodelled::RankedMutex;
 use host::{Came, FuseEntry, FuseRing, Rank, cpu};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -174,6 +174,8 @@ pub(super) struct Thread {
     own: BTreeSet<u16>,
     /// Entries that the kernel does not have yet.
     prepared: Vec<FuseEntry>,
+    /// Requests for little data, which this thread answers next.
+    short: VecDeque<FuseEntry>,
     /// Why the last entry that is gone is gone.
     refused: Option<Errno>,
     /// Bytes that are counted for each entry, by its number.
@@ -194,6 +196,7 @@ impl Thread {
             queues: Vec::new(),
             own: BTreeSet::new(),
             prepared: Vec::new(),
+            short: VecDeque::new(),
             refused: None,
             counted: Vec::new(),
             holds_much: false,
@@ -258,38 +261,49 @@ impl Thread {
     fn look(&mut self) -> std::io::Result<bool> {
         self.unsent = 0;
         let mut came = false;
-        while let Some(next) = self.ring.next()? {
-            came = true;
-            match next {
-                Came::Request(entry) => self.take(entry)?,
-                Came::Over(queue, errno) => {
-                    self.queues[usize::from(queue)].all -= 1;
-                    self.refused = Some(errno);
+        loop {
+            while let Some(next) = self.ring.next()? {
+                came = true;
+                match next {
+                    Came::Request(entry) => self.take(entry)?,
+                    Came::Over(queue, errno) => {
+                        self.queues[usize::from(queue)].all -= 1;
+                        self.refused = Some(errno);
+                    }
+                    Came::Bell => self.take_back()?,
                 }
-                Came::Bell => self.take_back()?,
+            }
+            // Little data comes after all that is quick, and what came meanwhile is looked at.
+            match self.short.pop_front() {
+                Some(entry) => self.answer(entry)?,
+                None => return Ok(came),
             }
         }
-        Ok(came)
     }
 
     fn take(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
         self.count(&entry);
-        let (server, pace) = (Arc::clone(&self.server), self.server.pace(&entry));
-        match pace {
-            Pace::Quick | Pace::Short => {}
+        match self.server.pace(&entry) {
+            Pace::Quick => self.answer(entry),
             Pace::Slow if self.leave_some(entry.queue()) => {
-                return self.give(entry, |server| &server.workers);
+                self.give(entry, |server| &server.workers)
+            }
+            Pace::Short | Pace::Slow => {
+                self.short.push_back(entry);
+                Ok(())
             }
             Pace::Waiting if self.leave_some(entry.queue()) => {
-                return self.give(entry, |server| &server.waiters);
+                self.give(entry, |server| &server.waiters)
             }
-            Pace::Slow => {}
             Pace::Waiting => {
                 refuse(&mut entry, Errno::NOMEM);
-                return self.send(entry);
+                self.send(entry)
             }
         }
-        server.answer(&mut entry, &mut self.body);
+    }
+
+    fn answer(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
+        self.server.answer(&mut entry, &mut self.body);
         self.send(entry)
     }
 

@@ -13,7 +13,7 @@
 //!
 //! Locks: none here.
 
-use super::connection::Files;
+use super::answering::Files;
 use super::queue::{Back, Server, Thread};
 use super::way::NoRing;
 use crate::doors::Meter;

@@ -385,29 +385,30 @@ mod tests {
         }
     }
 
+    fn header(opcode: u32, len: usize) -> [u8; REQUEST_HEADER] {
+        let mut header = [0; REQUEST_HEADER];
+        header[..4].copy_from_slice(&((REQUEST_HEADER + len) as u32).to_ne_bytes());
+        header[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        header
+    }
+
     #[test]
     fn a_request_in_parts_is_the_same_request() {
-        let header = |opcode: u32, len: usize| {
-            let mut header = [0; REQUEST_HEADER];
-            header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
-            header[4..8].copy_from_slice(&opcode.to_ne_bytes());
-            header
-        };
-        let same = |opcode, body: &[u8], data: &[u8]| {
-            let header = header(opcode, REQUEST_HEADER + body.len() + data.len());
-            let whole = [&header, body, data].concat();
+        let mut range = [7_u64.to_ne_bytes(), 8_u64.to_ne_bytes(), 3_u64.to_ne_bytes()].concat();
+        range.extend([0; 16]);
+        let expected = Range { handle: 7, offset: 8, len: 3 };
+        let rows: [(u32, &[u8], &[u8], Call<'_>); 3] = [
+            (1, &[], b"name\0", Call::Lookup(b"name")),
+            (16, &range, b"abc", Call::Write(expected, b"abc")),
+            (15, &range, &[], Call::Read(expected)),
+        ];
+        for (opcode, body, data, call) in rows {
+            let header = header(opcode, body.len() + data.len());
             let parsed = parse_parts(&header, body, data);
-            assert_eq!(parsed, parse(&whole), "operation {opcode}");
-            parsed.unwrap().1.unwrap()
-        };
-        assert_eq!(same(1, &[], b"name\0").clone(), Call::Lookup(b"name"));
-        let mut body = [7_u64.to_ne_bytes(), 8_u64.to_ne_bytes(), 3_u64.to_ne_bytes()].concat();
-        body.extend([0; 16]);
-        let range = Range { handle: 7, offset: 8, len: 3 };
-        assert_eq!(same(16, &body, b"abc"), Call::Write(range, b"abc"));
-        assert_eq!(same(15, &body, &[]), Call::Read(range));
-        let short = header(16, REQUEST_HEADER + body.len() + 3);
-        let parsed = parse_parts(&short, &body, b"ab").unwrap();
+            assert_eq!(parsed, parse(&[&header, body, data].concat()));
+            assert_eq!(parsed.unwrap().1, Ok(call));
+        }
+        let parsed = parse_parts(&header(16, range.len() + 3), &range, b"ab").unwrap();
         assert_eq!(parsed.1, Err(Errno::INVAL), "the length is another");
     }
 
