@@ -11,7 +11,7 @@
 //! Invariant: this room knows requests, nodes by number, and no device. What a request means is
 //! decided by whatever implements `Files`.
 //!
-//! Locks: one each in `connection`, `queue`, `request`, `roles` and `waiters`. Each of them is a leaf.
+//! Locks: one each in `connection`, `queue`, `request`, `roles` and `waiters`. Each is a leaf.
 
 mod answering;
 mod connection;

@@ -15,8 +15,8 @@
 //! Invariants
 //! - Q1. This thread answers by itself only what waits for nothing and works on little data, and
 //!   what is quick first. So a quick request is answered however long others take.
-//! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with what
-//!   came. A request that would take the last one is refused if it waits.
+//! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with
+//!   what came. A request that would take the last one is refused if it waits.
 //! - Q3. Only this thread submits to the ring. Others hand entries back through `Back`.
 //!
 //! Lock: one, a leaf, around the entries that come back.

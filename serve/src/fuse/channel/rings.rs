@@ -8,8 +8,8 @@
 //! The kernel has a queue for each possible CPU. Each CPU that this process may use has a thread,
 //! which stays on it and has a ring. Queues of other CPUs are spread over the same threads.
 //!
-//! Between the answer to the greeting and the last queue's first entry the kernel holds requests
-//! back. So everything that may be refused is done before the greeting is answered.
+//! Invariant: between the answer to the greeting and the last queue's first entry the kernel holds
+//! requests back. So everything that may be refused is done before the greeting is answered.
 //!
 //! Locks: none here.
 
