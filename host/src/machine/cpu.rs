@@ -84,15 +84,6 @@ pub fn allowed() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Keeps this thread, and those that it starts, on some CPUs. If the system refuses, nothing
-/// changes.
-#[cfg(not(miri))]
-pub fn stay_on(cpus: &[usize]) {
-    let mut set = rustix::thread::CpuSet::new();
-    cpus.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
-    let _ = rustix::thread::sched_setaffinity(None, &set);
-}
-
 /// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
 /// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
@@ -120,19 +111,6 @@ mod tests {
         assert_eq!(count_ranges("0"), Some(1));
         assert_eq!(count_ranges("0-3,8,10-11"), Some(7));
         assert!(["", "a", "3-1", "1-"].iter().all(|text| count_ranges(text).is_none()));
-    }
-
-    #[cfg(not(miri))]
-    #[test]
-    fn a_thread_stays_where_it_is_told_to() {
-        let all = allowed();
-        let cpu = *all.last().expect("this thread runs somewhere");
-        let stays = move || {
-            stay_on(&[cpu]);
-            (allowed(), current_hint())
-        };
-        assert_eq!(std::thread::spawn(stays).join().expect("it asks only"), (vec![cpu], cpu));
-        assert_eq!(allowed(), all, "it is about one thread");
     }
 
     #[test]

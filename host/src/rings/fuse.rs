@@ -196,7 +196,7 @@ impl FuseRing {
     /// # Errors
     ///
     /// The system's, if it does not let this thread submit a command again.
-    pub fn next(&mut self) -> io::Result<Option<Came>> {
+    pub fn came(&mut self) -> io::Result<Option<Came>> {
         while let Some(completion) = self.ring.reap() {
             if completion.number == BELL {
                 return Ok(Some(Came::Bell));

@@ -104,7 +104,7 @@ fn numbers_while_a_disk_stalls() {
     let tree = Tree::new();
     tree.write("zram0/backing_dev", &below.disk().display().to_string());
     tree.write("zram0/disksize", "4M");
-    fs::write(tree.disk(), noise(1, 4 << 20)).unwrap();
+    fs::write(tree.disk(), noise(1, 4 << 20)).expect("it has room");
     tree.write("zram0/idle", "all");
     tree.write("zram0/writeback", "idle");
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -128,11 +128,14 @@ fn numbers_while_a_disk_stalls() {
             succeed(stat.args(what).arg(tree.path(name)));
         }
     }
-    assert!(readers.iter_mut().all(|reader| reader.try_wait().unwrap().is_none()), "they wait");
+    assert!(
+        readers.iter_mut().all(|reader| reader.try_wait().expect("ours").is_none()),
+        "they wait"
+    );
     drop(stopped);
     let expected = noise(1, 4 << 20);
     for (page, reader) in expected.chunks(4096).zip(readers) {
-        assert!(reader.wait_with_output().unwrap().stdout == page);
+        assert!(reader.wait_with_output().expect("ours").stdout == page);
     }
     tree.check();
 }
@@ -160,7 +163,8 @@ fn ends_under_load(signal: &str) {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..6)
             .map(|number| {
-                let disk = OpenOptions::new().read(true).write(true).open(tree.disk()).unwrap();
+                let disk = OpenOptions::new().read(true).write(true).open(tree.disk());
+                let disk = disk.expect("root may");
                 let (over, rounds) = (&over, &rounds);
                 scope.spawn(move || works_until(&disk, number, over, rounds))
             })
@@ -180,7 +184,7 @@ fn ends_under_load(signal: &str) {
                 over.store(true, Ordering::Relaxed);
             }
         }
-        let failed = workers.into_iter().map(|worker| worker.join().unwrap());
+        let failed = workers.into_iter().map(|worker| worker.join().expect("it asserts"));
         let failed = failed.filter(|&failed| failed).count();
         assert_eq!(failed, if signal == "KILL" { 6 } else { 0 }, "after {signal}");
     });

@@ -36,7 +36,7 @@ pub use mount::UnmountError;
 pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
 
 use crate::terms::ServeError;
-use channel::{Connection, DATA_MAX, How};
+use channel::{Connection, How, RING_DATA_MAX};
 use mount::Mount;
 use std::fmt;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Fuse {
         }
         let tree =
             Arc::new(Tree::new(devices, config.texts, config.complain, mount.point().into()));
-        let how = How { threads: config.threads, ring: config.io_uring.then_some(DATA_MAX) };
+        let how = How { threads: config.threads, ring: config.io_uring.then_some(RING_DATA_MAX) };
         let connection = Connection::start(device, Arc::clone(&tree) as _, &how)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
         Ok(Self { mount, connection, tree })
@@ -165,8 +165,8 @@ mod tests {
         let point = std::env::temp_dir().join(format!("ramfold-refused-{}", std::process::id()));
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
         let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
-        // The kernel wants room for the largest request.
-        for (room, by_ring) in [(DATA_MAX / 2, false), (DATA_MAX, true)] {
+        // The kernel wants room for 8192 bytes at least.
+        for (room, by_ring) in [(4096, false), (RING_DATA_MAX, true)] {
             let (mount, device) = Mount::new(&point).unwrap();
             let complain: Arc<Complain> = Arc::new(|_| {});
             let tree = Tree::new(Arc::clone(&devices), Vec::new(), complain, point.clone());

@@ -52,8 +52,7 @@ pub(crate) struct Connection {
 pub(crate) struct How {
     /// Threads that read the device, at least two.
     pub(crate) threads: usize,
-    /// Whether requests may come by io_uring, and the bytes of data that an entry has room for.
-    /// The kernel wants at least `DATA_MAX`.
+    /// Whether requests may come by io_uring, and the most bytes of data in one that does.
     pub(crate) ring: Option<usize>,
 }
 
@@ -75,7 +74,7 @@ impl Connection {
         let buffers = Buffers::new();
         let greeting = Greeting::receive(&device, &buffers)?;
         let prepared = prepare(how, &greeting, &device, &files, &buffers);
-        greeting.answer(&device, prepared.is_ok())?;
+        greeting.answer(&device, how.ring.filter(|_| prepared.is_ok()))?;
         let (rings, way) = match prepared {
             Ok(prepared) => {
                 let (rings, refused) = prepared.begin();

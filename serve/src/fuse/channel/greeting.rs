@@ -79,8 +79,9 @@ impl Greeting {
         self.hello.flags & needed == needed
     }
 
-    /// Agrees with the kernel on version and features, and on io_uring if it is wanted.
-    pub(super) fn answer(&self, device: &OwnedFd, ring: bool) -> std::io::Result<()> {
+    /// Agrees with the kernel on version and features. With `ring` it agrees on io_uring, and on
+    /// requests of so many bytes at most.
+    pub(super) fn answer(&self, device: &OwnedFd, ring: Option<usize>) -> std::io::Result<()> {
         let mut body = Body::default();
         agree(&self.hello, ring, &mut body);
         let header = wire::answer_header(self.unique, Ok(body.bytes().len()));
@@ -89,10 +90,11 @@ impl Greeting {
     }
 }
 
-fn agree(hello: &Hello, ring: bool, body: &mut Body) {
-    let wanted = feature::WANTED | if ring { feature::OVER_IO_URING } else { 0 };
+fn agree(hello: &Hello, ring: Option<usize>, body: &mut Body) {
+    let wanted = feature::WANTED | if ring.is_some() { feature::OVER_IO_URING } else { 0 };
     let flags = hello.flags & wanted;
+    let data = ring.unwrap_or(DATA_MAX);
     body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
-    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
-    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(data as u32);
+    body.u32(1).u16((data / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
 }

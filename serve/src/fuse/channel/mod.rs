@@ -26,5 +26,5 @@ pub(super) mod wire;
 
 pub(super) use answering::{Files, Pace};
 pub(super) use connection::{Connection, How};
-pub(super) use request::DATA_MAX;
+pub(super) use rings::RING_DATA_MAX;
 pub use way::{FuseWay, NoRing};

@@ -28,7 +28,7 @@ use super::wire::{self, Body, Call};
 use crate::doors::Meter;
 use crate::terms::limits::{IDLE_AFTER, PAGE};
 use host::unmodelled::RankedMutex;
-use host::{Came, FuseEntry, FuseRing, Rank, cpu};
+use host::{Came, FuseEntry, FuseRing, Rank};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
 use std::collections::{BTreeSet, VecDeque};
@@ -48,8 +48,8 @@ pub(super) struct Server {
     workers: Waiters<Away>,
     waiters: Waiters<Away>,
     meter: Arc<Meter>,
-    /// The CPUs for threads that work on much data.
-    cpus: Vec<usize>,
+    /// The most threads that work on much data.
+    workers_max: usize,
 }
 
 /// A request that another thread answers.
@@ -91,10 +91,9 @@ impl Back {
 }
 
 impl Server {
-    pub(super) fn new(files: Arc<dyn Files>, meter: Arc<Meter>, cpus: Vec<usize>) -> Self {
-        let (workers, waiters) =
-            (Waiters::new(cpus.len().max(1)), Waiters::new(waiters::THREADS_MAX));
-        Self { files, workers, waiters, meter, cpus }
+    pub(super) fn new(files: Arc<dyn Files>, meter: Arc<Meter>, workers_max: usize) -> Self {
+        let (workers, waiters) = (Waiters::new(workers_max), Waiters::new(waiters::THREADS_MAX));
+        Self { files, workers, waiters, meter, workers_max }
     }
 
     /// Waits for all threads that requests were given to.
@@ -105,7 +104,7 @@ impl Server {
 
     /// The most threads that work on much data.
     pub(super) fn workers_max(&self) -> usize {
-        self.cpus.len()
+        self.workers_max
     }
 
     fn pace(&self, entry: &FuseEntry) -> Pace {
@@ -139,7 +138,6 @@ impl Server {
     /// One thread of `pool`, until the connection has ended.
     fn work(&self, pool: &Waiters<Away>) {
         never_wait_for_oneself();
-        cpu::stay_on(&self.cpus);
         let mut body = Body::default();
         while let Some(Away { mut entry, back }) = pool.take() {
             self.answer(&mut entry, &mut body);
@@ -262,7 +260,7 @@ impl Thread {
         self.unsent = 0;
         let mut came = false;
         loop {
-            while let Some(next) = self.ring.next()? {
+            while let Some(next) = self.ring.came()? {
                 came = true;
                 match next {
                     Came::Request(entry) => self.take(entry)?,

@@ -5,11 +5,12 @@
 //!                            | refused: /dev/fuse          ring ready: requests come here
 //! ```
 //!
-//! The kernel has a queue for each possible CPU. Each CPU that this process may use has a thread,
-//! which stays on it and has a ring. Queues of other CPUs are spread over the same threads.
+//! The kernel has a queue for each possible CPU. Each CPU that this process may use has a thread
+//! with a ring. Queues of other CPUs are spread over the same threads. A thread runs where the
+//! system puts it. Kept on its CPU, it would take turns with the one program that it serves.
 //!
-//! Invariant: between the answer to the greeting and the last queue's first entry the kernel holds
-//! requests back. So everything that may be refused is done before the greeting is answered.
+//! Invariant: everything that may be refused is asked before the greeting is answered. From then
+//! on, the kernel holds requests back until each queue has an entry.
 //!
 //! Locks: none here.
 
@@ -24,6 +25,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+/// The most bytes of data of a request by io_uring. Larger ones would be copied by one CPU and
+/// compressed by another one, which has none of it in its caches.
+pub(crate) const RING_DATA_MAX: usize = 256 << 10; // 256 KiB
 /// The most threads. Beyond that, several CPUs share one.
 const THREADS_MAX: usize = 64;
 
@@ -55,13 +59,13 @@ impl Rings {
         let queues = cpu::possible().filter(|_| !cpus.is_empty());
         let queues = queues.and_then(|queues| u16::try_from(queues).ok());
         let queues = queues.ok_or_else(unknown).map_err(NoRing::Refused)?;
-        let server = Arc::new(Server::new(files, meter, cpus.clone()));
+        let server = Arc::new(Server::new(files, meter, cpus.len()));
         let rings = Rings { server, threads: Vec::new(), queues: usize::from(queues) };
         let (told, begun) = channel();
         let mut prepared = Prepared { rings, go: Vec::new(), begun, data };
-        for share in shares(queues, &cpus) {
+        for queues in shares(queues, &cpus) {
             // Threads that were started for nothing end when `prepared` is dropped.
-            prepared.add(device, share, told.clone()).map_err(NoRing::Refused)?;
+            prepared.add(device, queues, told.clone()).map_err(NoRing::Refused)?;
         }
         Ok(prepared)
     }
@@ -90,7 +94,7 @@ impl Prepared {
     fn add(
         &mut self,
         device: &OwnedFd,
-        share: Share,
+        queues: Vec<u16>,
         begun: Sender<io::Result<()>>,
     ) -> io::Result<()> {
         let ring = FuseRing::new(device.as_fd(), self.data)?;
@@ -99,9 +103,8 @@ impl Prepared {
         let (go, told) = channel();
         let (ready, is_ready) = channel();
         let work = move || {
-            share.cpu.iter().for_each(|&cpu| cpu::stay_on(&[cpu]));
             let mut thread = Thread::new(server, ring, back);
-            let prepared = thread.prepare(&share.queues, depth);
+            let prepared = thread.prepare(&queues, depth);
             let failed = prepared.is_err();
             let _ = ready.send(prepared);
             if failed || told.recv().is_err() {
@@ -130,23 +133,15 @@ impl Prepared {
     }
 }
 
-/// The queues of one thread, and the CPU that it stays on.
-struct Share {
-    cpu: Option<usize>,
-    queues: Vec<u16>,
-}
-
-fn shares(queues: u16, cpus: &[usize]) -> Vec<Share> {
+/// The queues of each thread.
+fn shares(queues: u16, cpus: &[usize]) -> Vec<Vec<u16>> {
     let threads = cpus.len().min(THREADS_MAX);
-    // A thread that serves several busy CPUs goes where the system puts it.
-    let own = |thread: usize| Some(cpus[thread]).filter(|_| cpus.len() <= THREADS_MAX);
-    let mut shares: Vec<Share> =
-        (0..threads).map(|thread| Share { cpu: own(thread), queues: Vec::new() }).collect();
+    let mut shares = vec![Vec::new(); threads];
     for queue in 0..queues {
         let of_cpu = cpus.iter().position(|&cpu| cpu == usize::from(queue));
-        shares[of_cpu.unwrap_or(usize::from(queue)) % threads].queues.push(queue);
+        shares[of_cpu.unwrap_or(usize::from(queue)) % threads].push(queue);
     }
-    shares.retain(|share| !share.queues.is_empty());
+    shares.retain(|share| !share.is_empty());
     shares
 }
 
@@ -160,19 +155,15 @@ fn depth(queues: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn shared(queues: u16, cpus: &[usize]) -> Vec<(Option<usize>, Vec<u16>)> {
-        shares(queues, cpus).into_iter().map(|share| (share.cpu, share.queues)).collect()
-    }
-
     #[test]
-    fn every_queue_is_served_once_and_by_the_thread_of_its_cpu() {
-        assert_eq!(shared(2, &[0, 1]), [(Some(0), vec![0]), (Some(1), vec![1])]);
-        assert_eq!(shared(4, &[1, 3]), [(Some(1), vec![0, 1, 2]), (Some(3), vec![3])]);
-        assert_eq!(shared(1, &[0, 1]), [(Some(0), vec![0])], "a thread without a queue is none");
+    fn every_queue_is_served_once_and_each_cpu_has_a_thread() {
+        assert_eq!(shares(2, &[0, 1]), [[0], [1]]);
+        assert_eq!(shares(4, &[1, 3]), [vec![0, 1, 2], vec![3]]);
+        assert_eq!(shares(1, &[0, 1]), [[0]], "a thread without a queue is none");
         let cpus: Vec<usize> = (0..200).collect();
-        let many = shared(256, &cpus);
-        assert!(many.len() == THREADS_MAX && many.iter().all(|share| share.0.is_none()));
-        let mut queues: Vec<u16> = many.into_iter().flat_map(|share| share.1).collect();
+        let many = shares(256, &cpus);
+        assert_eq!(many.len(), THREADS_MAX);
+        let mut queues = many.concat();
         queues.sort_unstable();
         assert_eq!(queues, (0..256).collect::<Vec<_>>());
     }
