@@ -92,6 +92,8 @@ pub struct FuseEntry {
     queue: u16,
     /// Bytes of data of the request.
     len: usize,
+    /// The kernel's number of the request. It is 0 before the first one.
+    commit: u64,
     /// Bytes of the memory that may be resident, in whole pages.
     touched: usize,
 }
@@ -140,7 +142,7 @@ impl FuseRing {
         if number == self.slots.len() {
             self.slots.push(None);
         }
-        Ok(FuseEntry { memory, number, queue, len: 0, touched: 0 })
+        Ok(FuseEntry { memory, number, queue, len: 0, commit: 0, touched: 0 })
     }
 
     /// Gives the kernel a new entry, in the next [`FuseRing::flush`] or [`FuseRing::wait`]. It
@@ -215,18 +217,17 @@ impl FuseRing {
         Ok(None)
     }
 
-    /// Gives back the memory of every entry that the kernel has and that nothing came for, except
-    /// its first page. It tells `given` each entry's number. All that came must have been looked
-    /// at: a request that is not would be lost.
+    /// Gives back the memory of every entry that the kernel has and that nothing came for. It tells
+    /// `given` each entry's number. All that came must have been looked at: a request that is not
+    /// would be lost.
     pub fn give_back(&mut self, mut given: impl FnMut(usize)) {
         // No completion came since: they come inside `enter` alone (R1).
         for slot in self.slots.iter_mut().flatten() {
-            let touched = PAGE_SIZE..slot.entry.touched;
-            let pages = 1..touched.end / PAGE_SIZE;
+            let entry = &mut slot.entry;
             // The system refuses if the program locked its memory. Then the pages stay counted.
-            if touched.start < touched.end && slot.entry.memory.give_back(pages).is_ok() {
-                slot.entry.touched = PAGE_SIZE;
-                given(slot.entry.number);
+            if entry.touched > 0 && entry.memory.give_back(0..entry.touched / PAGE_SIZE).is_ok() {
+                entry.touched = 0;
+                given(entry.number);
             }
         }
     }
@@ -244,7 +245,7 @@ impl FuseRing {
     fn command(&self, slot: &Slot) -> squeue::Entry128 {
         let entry = &slot.entry;
         let mut arguments = [0; 80];
-        arguments[8..16].copy_from_slice(&entry.commit_id().to_ne_bytes());
+        arguments[8..16].copy_from_slice(&entry.commit.to_ne_bytes());
         arguments[16..18].copy_from_slice(&entry.queue.to_ne_bytes());
         let device = types::Fd(self.device.as_fd().as_raw_fd());
         let command = opcode::UringCmd80::new(device, slot.operation).cmd(arguments);
@@ -326,6 +327,7 @@ impl FuseEntry {
     fn received(mut self) -> FuseEntry {
         self.len =
             (u32::from_ne_bytes(number(self.memory.as_slice(), PAYLOAD)) as usize).min(self.room());
+        self.commit = u64::from_ne_bytes(number(self.memory.as_slice(), COMMIT_ID));
         self.touch(self.len);
         self
     }
@@ -345,14 +347,6 @@ impl FuseEntry {
 
     fn room(&self) -> usize {
         self.memory.addresses().len() - PAGE_SIZE
-    }
-
-    /// The number of the request. It is 0 before the first one.
-    fn commit_id(&self) -> u64 {
-        if self.touched == 0 {
-            return 0;
-        }
-        u64::from_ne_bytes(number(self.memory.as_slice(), COMMIT_ID))
     }
 }
 

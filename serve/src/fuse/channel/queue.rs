@@ -26,7 +26,7 @@ use super::request::DATA_MAX;
 use super::waiters::{self, Waiters};
 use super::wire::{self, Body, Call};
 use crate::doors::Meter;
-use crate::terms::limits::{IDLE_AFTER, PAGE};
+use crate::terms::limits::IDLE_AFTER;
 use host::unmodelled::RankedMutex;
 use host::{Came, FuseEntry, FuseRing, Rank};
 use rustix::event::{EventfdFlags, eventfd};
@@ -370,14 +370,14 @@ impl Thread {
         if before != touched {
             self.server.meter.replace(before, touched);
         }
-        self.holds_much |= touched > PAGE;
+        self.holds_much |= touched > 0;
     }
 
     /// Gives back the memory that is held for the next requests, because none came.
     fn rest(&mut self) {
         let (counted, meter) = (&mut self.counted, &self.server.meter);
         self.ring.give_back(|number| {
-            meter.replace(std::mem::replace(&mut counted[number], PAGE), PAGE);
+            meter.replace(std::mem::take(&mut counted[number]), 0);
         });
         self.holds_much = false;
     }
