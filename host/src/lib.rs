@@ -10,6 +10,7 @@
 //!   capi                Home                            a page that is empty in a forked child
 //!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
+//!   serve               FuseRing: requests by io_uring  an entry's memory has one owner
 //!   serve               peer_process                    the kernel names the peer of a socket
 //!   serve               passed_descriptors              copies; nothing that was passed is closed
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
@@ -49,6 +50,8 @@ mod locks;
 mod machine;
 mod memory;
 #[cfg(not(any(loom, shuttle, miri)))]
+mod rings;
+#[cfg(not(any(loom, shuttle, miri)))]
 mod staging;
 pub mod sync;
 
@@ -74,6 +77,8 @@ pub use memory::{
     Arena, ClaimError, FRAMES_MAX, FailureInjector, ForeignRun, HostDefect, HostError,
     NUMBERED_FRAMES_MIN, Pages, Pfn, Purged, RawRun, Run, Table, Zeroed, faults,
 };
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use rings::{Came, FuseEntry, FuseRing};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{Segment, Staging};
 pub use sync::fork;

@@ -18,6 +18,7 @@ mod aligned;
 mod claimed;
 mod group;
 mod lock;
+mod ring;
 mod settings;
 mod swap;
 mod text;
@@ -28,6 +29,7 @@ pub(crate) use aligned::Aligned;
 #[cfg(test)]
 pub(crate) use claimed::patiently;
 pub(crate) use group::{Charged, GROUPS, Group};
+pub(crate) use ring::Requests;
 pub(crate) use settings::{needs_root, page_cluster};
 pub(crate) use swap::{SPARE_BYTES, pages_swapped_out};
 pub(crate) use text::MmStat;

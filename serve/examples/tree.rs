@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
     devices.hot_add()?;
     let complain = Arc::new(|line: &str| eprintln!("{line}"));
-    let config = FuseConfig { directory: directory.into(), threads, texts: Vec::new(), complain };
+    let directory = directory.into();
+    let config = FuseConfig { directory, threads, io_uring: true, texts: Vec::new(), complain };
     let tree = Fuse::mount(devices, config)?;
     println!("mounted at {}", tree.directory().display());
     tree.wait();

@@ -61,6 +61,29 @@ pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// CPUs that the system may ever have, at least one. `None` if it does not say.
+pub fn possible() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count_ranges(text.trim())
+}
+
+/// How many numbers are in a list of ranges, such as `0-3,8`.
+fn count_ranges(text: &str) -> Option<usize> {
+    text.split(',').try_fold(0, |sum: usize, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+/// The numbers of the CPUs that this thread may run on. Empty if the system does not say.
+#[cfg(not(miri))]
+pub fn allowed() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let set = set.unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
 /// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
 /// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
@@ -89,6 +112,13 @@ mod tests {
             unsafe { libc::sched_getscheduler(0) }
         });
         assert_eq!(policy.join().expect("it asks only"), libc::SCHED_BATCH);
+    }
+
+    #[test]
+    fn ranges_are_counted() {
+        assert_eq!(count_ranges("0"), Some(1));
+        assert_eq!(count_ranges("0-3,8,10-11"), Some(7));
+        assert!(["", "a", "3-1", "1-"].iter().all(|text| count_ranges(text).is_none()));
     }
 
     #[test]

@@ -116,6 +116,12 @@ fn rows(json: &Value) -> Option<Vec<Row>> {
         if row["compact_ms"].is_number() && row["store"] == "zram" && row["design"].is_null() {
             row["design"] = "class".into();
         }
+        if row["fsmark_files_per_s"].is_number()
+            && row["store"] == "zram"
+            && row["requests"].is_null()
+        {
+            row["requests"] = "device".into();
+        }
         let is_ours = row["backend"] == "zram" || row["backend"] == "zswap";
         if row["teardown_ms"].is_number() && is_ours && row["design"].is_null() {
             row["design"] = "class".into();

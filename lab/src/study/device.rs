@@ -4,6 +4,7 @@
 //!   client fio          fio --nbd--> ramfold serve, nbdkit memory (malloc, zstd); the kernel's
 //!                       zram through libaio; all filled with the corpus, interleaved rounds
 //!   with it lab         the same disks, random writes of the corpus's own pages, all read back
+//!   client tree         fio on the disk of a mounted tree: /dev/fuse beside io_uring
 //!   client in-process   read and write calls on a zram, beside the codec alone on the same pages
 //! ```
 //!
@@ -30,6 +31,7 @@ mod pages;
 mod passes;
 mod served;
 mod target;
+mod tree;
 mod workload;
 
 pub(super) const STUDY: Study = Study {
@@ -66,6 +68,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     if options.client.contains(&Client::Fio) {
         fio::run(&bench, &mut runs, &mut notes)?;
+    }
+    if options.client.contains(&Client::Tree) {
+        tree::run(&bench, &mut runs, &mut notes)?;
     }
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", pages.len());

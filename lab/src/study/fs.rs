@@ -31,7 +31,7 @@
 
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::{LabError, size, stats};
-use crate::kernel::{self, KernelZram};
+use crate::kernel::{self, KernelZram, Requests};
 use crate::rows::{Field, Format, Row, column, fields, grouped};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
@@ -76,6 +76,9 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: Vec<u32>,
+    /// How requests come from the kernel
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "device")]
+    requests: Vec<Requests>,
     /// How a size class of ours chooses its chain: least-waste, as the kernel since Linux 6.3, or
     /// used-percent, as study S1
     #[arg(long, value_name = "RULE", default_value = "least-waste")]
@@ -105,7 +108,7 @@ struct Case<'a> {
 
 #[derive(Clone, Copy)]
 enum Store<'a> {
-    Ours { design: LockDesign, chain_order: u32 },
+    Ours { design: LockDesign, chain_order: u32, requests: Requests },
     Kernel(&'a KernelZram),
 }
 
@@ -147,8 +150,10 @@ fn cases<'a>(
     peer: Option<&'a KernelZram>,
 ) -> Vec<Case<'a>> {
     let ours = options.design.iter().flat_map(|&design| {
-        let orders = options.chain_order.iter();
-        orders.map(move |&chain_order| Store::Ours { design, chain_order })
+        options.chain_order.iter().flat_map(move |&chain_order| {
+            let ways = options.requests.iter();
+            ways.map(move |&requests| Store::Ours { design, chain_order, requests })
+        })
     });
     let stores: Vec<Store> = ours.chain(peer.map(Store::Kernel)).collect();
     let works = options.fs.iter().flat_map(|&fs| plans.iter().map(move |plan| (fs, plan)));
@@ -159,8 +164,9 @@ impl Case<'_> {
     fn name(&self) -> String {
         let work = self.plan.workload.name();
         match self.store {
-            Store::Ours { design, chain_order } => {
-                format!("{} {work} on zram, {} {chain_order}", self.fs.name(), design.name())
+            Store::Ours { design, chain_order, requests } => {
+                let (fs, design, way) = (self.fs.name(), design.name(), requests.name());
+                format!("{fs} {work} on zram, {design} {chain_order}, {way}")
             }
             Store::Kernel(_) => format!("{} {work} on {}", self.fs.name(), kernel::NAME),
         }
@@ -168,10 +174,11 @@ impl Case<'_> {
 
     fn measure(&self, options: &Options, run: u32, lab: &Lab) -> Result<Vec<Row>, LabError> {
         let volume = match self.store {
-            Store::Ours { design, chain_order } => {
+            Store::Ours { design, chain_order, requests } => {
                 let (algorithm, size) = (options.algorithm.clone(), options.size);
                 let rule = options.rule;
-                let config = served::Config { design, chain_order, rule, algorithm, size };
+                let config =
+                    served::Config { design, chain_order, rule, algorithm, size, requests };
                 Volume::ours(self.fs, &config, lab)?
             }
             Store::Kernel(peer) => {
@@ -206,8 +213,9 @@ impl Case<'_> {
         let mut row = Row::default();
         row.set("fs", self.fs.name()).set("workload", self.plan.workload.name());
         match self.store {
-            Store::Ours { design, chain_order } => {
+            Store::Ours { design, chain_order, requests } => {
                 row.set("store", "zram")
+                    .set("requests", requests.name())
                     .set("design", design.name())
                     .set("chain_order", chain_order)
                     .set("rule", options.rule.name());
@@ -260,7 +268,7 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
             let same = move |run: &&Row| {
                 let ours = store == "zram";
                 let keys = ["fs", "workload"].iter();
-                let also = ["design", "chain_order"].iter().filter(|_| ours);
+                let also = ["design", "chain_order", "requests"].iter().filter(|_| ours);
                 run.is("store", store) && keys.chain(also).all(|key| run.get(key) == row.get(key))
             };
             runs.iter().filter(same).filter_map(|run| run.number("files_per_s")).collect::<Vec<_>>()
@@ -272,11 +280,12 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
             note(
                 notes,
                 format!(
-                    "{} {}, {} order {}: {:.2} of {}'s files per second (median of {} runs)",
+                    "{} {}, {} order {}, {}: {:.2} of {}'s files per second (median of {} runs)",
                     text("fs"),
                     text("workload"),
                     text("design"),
                     text("chain_order"),
+                    text("requests"),
                     ratio.median,
                     kernel::NAME,
                     ratios.len(),
@@ -286,13 +295,14 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const FIELDS: [Field; 31] = [
+const FIELDS: [Field; 32] = [
     Field::key("fs").shown("fs", Format::Plain),
     Field::key("workload").shown("workload", Format::Plain),
     Field::key("store").shown("store", Format::Plain),
     Field::key("design").shown("design", Format::Plain),
     Field::key("chain_order").shown("order", Format::Plain),
     Field::key("rule"),
+    Field::key("requests").shown("requests", Format::Plain),
     Field::key("class").shown("class", Format::Plain),
     Field::key("class_size"),
     Field::key("pages_per_zspage"),

@@ -125,7 +125,7 @@ fn serve_until(
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
-    let mount = |directory| doors::mount(directory, &devices, log);
+    let mount = |directory| doors::mount(directory, args.fuse_io_uring, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
     let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);

@@ -293,6 +293,7 @@ mod tests {
             ("design", "pool"),
             ("free", "sync"),
             ("fuse", "/f"),
+            ("fuse-io-uring", "off"),
             ("unix", "/u = v"),
             ("tcp", "127.0.0.1:0"),
             ("tls-certificates", "/t"),

@@ -11,7 +11,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
-use super::choices::{Density, Tls, Writeback};
+use super::choices::{Density, IoUring, Tls, Writeback};
 use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::forms::{address, chain_order, digits};
@@ -132,6 +132,9 @@ pub(crate) struct Serve {
     /// --unix or --tcp there is no NBD then
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
+    /// Take requests of --fuse by io_uring: auto, where the kernel offers it, or off
+    #[arg(long, default_value = "auto", value_name = "WHEN", requires = "fuse")]
+    pub(crate) fuse_io_uring: IoUring,
     /// Listen on this Unix socket, and for control on PATH.ctl as well
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,

@@ -74,3 +74,13 @@ pub(crate) enum Density {
     Fast,
     Dense,
 }
+
+/// Whether a mounted tree takes requests by io_uring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IoUring {
+    /// If the system allows it.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}

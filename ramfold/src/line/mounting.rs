@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::attribute::Change;
+use super::choices::IoUring;
 use super::export::device_name;
 use super::forms::chain_order;
 use super::monitoring::Monitoring;
@@ -94,6 +95,9 @@ pub(crate) struct Disk {
     /// Write an attribute before the disk gets its size, for example recomp_algorithm=algo=zstd
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = setting)]
     set: Vec<String>,
+    /// Take requests for the disk by io_uring: auto, where the kernel offers it, or off
+    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    fuse_io_uring: IoUring,
     /// Print only errors and warnings
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -161,6 +165,8 @@ impl Mount {
         words.extend(disk.set.iter().map(|change| option("set", change)));
         words.extend(disk.monitoring.words().into_iter().map(OsString::from));
         words.extend(disk.track_ages.then(|| "--track-ages".into()));
+        let off = disk.fuse_io_uring == IoUring::Off;
+        words.extend(off.then(|| "--fuse-io-uring=off".into()));
         words
     }
 }
@@ -195,6 +201,7 @@ mod tests {
             "--set=recomp_algorithm=algo=zstd",
             "--metrics=127.0.0.1:0",
             "--metrics-anywhere",
+            "--fuse-io-uring=off",
             "--quiet",
         ];
         let of_mount = Line::command();
@@ -220,6 +227,7 @@ mod tests {
         assert_eq!(serve.backing.as_deref(), Some(Path::new("b")));
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));
         assert!(serve.monitoring.place().is_some());
+        assert_eq!(serve.fuse_io_uring, IoUring::Off);
         assert!(serve.track_ages && serve.quiet && serve.set.len() == 1);
     }
 }

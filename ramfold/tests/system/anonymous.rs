@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::rig::{
-    Loop, Mount, Server, Tree, needs_device, needs_tree, noise, ramfold, succeed, tool,
+    Loop, Mount, Server, Tree, by_io_uring_too, needs_device, needs_tree, noise, ramfold, succeed,
+    tool,
 };
 
 const MIB: u64 = 1 << 20;
@@ -131,3 +132,5 @@ fn an_nbd_server_counts_all_that_it_holds() {
         expect_counted(server.pid(), || server.stat());
     }
 }
+
+by_io_uring_too!(a_mounted_disk_counts_all_that_it_holds);

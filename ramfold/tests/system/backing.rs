@@ -15,7 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::rig::{Mount, PAGE_SIZE, Stopped, Tree, errno, eventually, needs_tree, noise};
+use crate::rig::{
+    Mount, PAGE_SIZE, Stopped, Tree, by_io_uring_too, errno, eventually, needs_tree, noise,
+};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -217,3 +219,9 @@ fn a_file_that_stalls_holds_up_nobody_but_who_needs_it() {
     drop(disk);
     tree.check();
 }
+
+by_io_uring_too!(
+    a_file_whose_space_is_taken_gets_the_rest_when_there_is_space_again,
+    a_file_that_is_cut_off_costs_what_was_on_it_and_no_more,
+    a_file_that_stalls_holds_up_nobody_but_who_needs_it,
+);

@@ -12,6 +12,7 @@
 //!   mounting    how the mount begins and ends, and which requests wait
 //!   service     options from a file, a service manager, units
 //!   shells      manual pages and completions
+//!   io_uring    requests that come by io_uring, and when they do not
 //!   metrics     figures for monitoring
 //!   mounted     ramfold mount: a file system by one command; also by users without rights
 //!   backing     a backing file that turns bad
@@ -52,6 +53,7 @@ mod far;
 mod figures;
 mod filesystem;
 mod frames;
+mod io_uring;
 mod jobs;
 mod lifecycle;
 mod listing;

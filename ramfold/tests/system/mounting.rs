@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::rig::{
-    Loop, Mount, Nbd, Process, Scratch, Space, Stopped, Tree, errno, eventually, needs_device,
-    needs_tree, noise, ramfold, refusal, succeed, tool,
+    Loop, Mount, Nbd, Process, Scratch, Space, Stopped, Tree, by_io_uring_too, errno, eventually,
+    needs_device, needs_tree, noise, ramfold, refusal, succeed, tool,
 };
 
 /// CAP_SYS_RESOURCE.
@@ -248,7 +248,7 @@ fn threads_that_serve_never_wait_for_memory_to_be_written_out() {
     const MEMALLOC_NOIO: u64 = 0x80000;
     let threads = fs::read_dir(format!("/proc/{}/task", tree.process.pid())).unwrap().flatten();
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).unwrap();
-    let serving: Vec<String> = threads.map(stat).filter(|stat| stat.contains("(fuse)")).collect();
+    let serving: Vec<String> = threads.map(stat).filter(|stat| stat.contains("(fuse")).collect();
     assert!(serving.len() >= 2, "one listens while another answers: {serving:?}");
     for stat in serving {
         let flags: u64 = stat.split_ascii_whitespace().nth(8).unwrap().parse().unwrap();
@@ -390,3 +390,20 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all ./ramfol
     assert_eq!(process.wait().code(), Some(0), "{}", process.said());
     assert!(process.said().contains("are gone"), "unmounted: {}", process.said());
 }
+
+by_io_uring_too!(
+    a_signal_unmounts_and_ends,
+    a_mount_in_use_is_not_ended_by_one_signal,
+    the_command_that_is_announced_is_the_next_one,
+    a_third_signal_ends_at_once,
+    who_has_ended_is_not_said_to_use_a_disk,
+    a_directory_is_made_but_not_its_parents,
+    unmounting_from_outside_ends_the_server,
+    a_mount_left_by_a_killed_server_is_replaced,
+    a_directory_that_cannot_be_mounted_over_is_refused,
+    numbers_wait_for_no_data,
+    threads_that_serve_never_wait_for_memory_to_be_written_out,
+    a_disk_has_an_nbd_door_beside_the_tree,
+    a_path_that_leads_back_is_refused,
+    who_is_not_root_mounts_through_fusermount3,
+);

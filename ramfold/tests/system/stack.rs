@@ -21,7 +21,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::rig::{Loop, Mount, Tree, from_env, needs, needs_device, needs_tree, succeed, tool};
+use crate::rig::{
+    Loop, Mount, Tree, by_io_uring_too, from_env, needs, needs_device, needs_tree, succeed, tool,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -247,3 +249,12 @@ fn steps_of_the_kernels_own_tests() {
     drop(disk);
     tree.write("zram0/reset", "1");
 }
+
+by_io_uring_too!(
+    ext4_keeps_its_files_while_pages_are_moved,
+    btrfs_keeps_its_files_while_pages_are_moved,
+    steps_of_ltp_zram01,
+    steps_of_ltp_zram02_with_100_gib,
+    steps_of_ltp_zram03,
+    steps_of_the_kernels_own_tests,
+);

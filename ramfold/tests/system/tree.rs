@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::rig::{Tree, errno, needs_tree, noise, succeed, tool};
+use crate::rig::{Tree, by_io_uring_too, errno, needs_tree, noise, succeed, tool};
 
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
@@ -362,3 +362,17 @@ fn work_until(tree: &Tree, stop: &AtomicBool) -> u64 {
     }
     rounds
 }
+
+by_io_uring_too!(
+    names_modes_and_lengths_are_the_kernels,
+    a_device_lives_through_its_files,
+    modes_hold_for_the_superuser,
+    nothing_can_be_made_renamed_or_removed,
+    a_text_is_of_the_moment_it_was_first_read,
+    a_write_is_one_command,
+    hot_add_adds_once_for_each_open,
+    the_disk_is_a_block_devices_file,
+    a_disk_can_be_mapped_and_read_past_the_page_cache,
+    reset_of_an_open_device_names_who_has_it_open,
+    devices_come_and_go_while_others_work,
+);

@@ -36,7 +36,8 @@ impl Meter {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn replace(&self, old: usize, new: usize) {
+    /// Counts `new` bytes where `old` were counted.
+    pub(crate) fn replace(&self, old: usize, new: usize) {
         // relaxed: an independent sum. Wrapping addition makes the order of updates immaterial.
         self.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
     }

@@ -36,6 +36,8 @@ pub struct FuseConfig {
     pub directory: PathBuf,
     /// How many threads serve the mount, at least two. One is always free for quick requests.
     pub threads: usize,
+    /// Whether requests may come by io_uring. They do if the system allows it.
+    pub io_uring: bool,
     /// Text files in the root of the tree.
     pub texts: Vec<TextFile>,
     /// It is told why a command was refused, because an error number says little.
@@ -47,6 +49,7 @@ impl fmt::Debug for FuseConfig {
         f.debug_struct("FuseConfig")
             .field("directory", &self.directory)
             .field("threads", &self.threads)
+            .field("io_uring", &self.io_uring)
             .finish_non_exhaustive()
     }
 }

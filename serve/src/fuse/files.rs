@@ -27,6 +27,10 @@ use rustix::io::Errno;
 const ACCESS_MASK: u32 = 0b11;
 const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
+/// The most bytes of a short request.
+const SHORT_MAX: u64 = 64 << 10; // 64 KiB
+/// Bytes that other requests may write between the look at the limit and a write.
+const ROOM_BESIDES: u64 = 4 << 20; // 4 MiB
 const _: () = assert!(WRITE_ONLY < ACCESS_MASK, "two bits, of which both is neither");
 
 /// Flags of an open file.
@@ -91,6 +95,17 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether a write makes no room for itself first, which may take long.
+    fn has_room(&self, range: &Range) -> bool {
+        let handle = self.handles.get(range.handle);
+        match handle.as_deref() {
+            Some(Handle::Disk(open)) => {
+                open.disk().is_none_or(|disk| disk.has_room_for(range.len + ROOM_BESIDES))
+            }
+            _ => true,
+        }
+    }
+
     /// Asks the disk of an open handle. A disk without a size has no bytes.
     fn with_disk<T>(
         &self,
@@ -112,16 +127,27 @@ impl Files for Tree {
             Some(Node::Device(_, part)) => Some(part),
             _ => None,
         };
-        let waits = |range, waits: fn(&dyn Disk, &Range) -> bool| match self
+        let waits = |range, waits: fn(&dyn Disk, &Range) -> bool, else_pace| match self
             .with_disk(range, |disk| Ok(waits(disk, range)))
         {
             Ok(true) => Pace::Waiting,
-            _ => Pace::Slow,
+            _ => else_pace,
+        };
+        let by_size = |range: &Range| match range.len <= SHORT_MAX {
+            true => Pace::Short,
+            false => Pace::Slow,
         };
         match (call, part) {
-            (Call::Read(range), Some(Part::Disk)) => waits(range, block::read_waits),
-            (Call::Write(range, _), Some(Part::Disk)) => waits(range, block::change_waits),
-            (Call::Fallocate(range, _), Some(Part::Disk)) => waits(range, block::change_waits),
+            (Call::Read(range), Some(Part::Disk)) => {
+                waits(range, block::read_waits, by_size(range))
+            }
+            (Call::Write(range, _), Some(Part::Disk)) => {
+                let pace = if self.has_room(range) { by_size(range) } else { Pace::Slow };
+                waits(range, block::change_waits, pace)
+            }
+            (Call::Fallocate(range, _), Some(Part::Disk)) => {
+                waits(range, block::change_waits, Pace::Slow)
+            }
             (Call::Read(_), Some(Part::BlockState)) | (Call::Lseek(..), _) => Pace::Slow,
             (Call::Write(..) | Call::Fallocate(..), _) => Pace::Waiting,
             _ => Pace::Quick,

@@ -30,12 +30,13 @@ mod node;
 mod text;
 mod tree;
 
+pub use channel::{FuseWay, NoRing};
 pub use config::{Complain, FuseConfig, TextFile};
 pub use mount::UnmountError;
 pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
 
 use crate::terms::ServeError;
-use channel::Connection;
+use channel::{Connection, How, RING_DATA_MAX};
 use mount::Mount;
 use std::fmt;
 use std::path::Path;
@@ -48,14 +49,13 @@ pub struct Fuse {
     mount: Mount,
     connection: Connection,
     tree: Arc<Tree>,
-    threads: usize,
 }
 
 impl fmt::Debug for Fuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fuse")
             .field("directory", &self.directory())
-            .field("threads", &self.threads)
+            .field("way", self.way())
             .finish_non_exhaustive()
     }
 }
@@ -74,9 +74,10 @@ impl Fuse {
         }
         let tree =
             Arc::new(Tree::new(devices, config.texts, config.complain, mount.point().into()));
-        let connection = Connection::start(device, Arc::clone(&tree) as _, config.threads)
+        let how = How { threads: config.threads, ring: config.io_uring.then_some(RING_DATA_MAX) };
+        let connection = Connection::start(device, Arc::clone(&tree) as _, &how)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
-        Ok(Self { mount, connection, tree, threads: config.threads })
+        Ok(Self { mount, connection, tree })
     }
 
     /// Where it is mounted, without symbolic links.
@@ -108,9 +109,14 @@ impl Fuse {
         self.connection.join();
     }
 
-    /// How many threads serve it.
+    /// The most threads that work on its data.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.connection.threads()
+    }
+
+    /// How requests come from the kernel.
+    pub fn way(&self) -> &FuseWay {
+        self.connection.way()
     }
 
     /// Bytes that the buffers of all its threads hold right now.
@@ -121,5 +127,60 @@ impl Fuse {
     /// The processes and loop devices that have disks open, as far as the system names them.
     pub fn holders(&self) -> Vec<String> {
         holders::all(&self.tree.handles.holders(), self.mount.point())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use zram::{DeviceDefaults, Memory, MemoryConfig};
+
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    /// While it is held, the kernel offers io_uring to new mounts.
+    struct Offer;
+
+    impl Offer {
+        /// `None` where the system does not let this test, which says so.
+        fn new() -> Option<Offer> {
+            let may = rustix::process::geteuid().is_root() && fs::write(PARAMETER, "Y").is_ok();
+            if !may {
+                println!("skipped: needs root, and {PARAMETER} (Linux 6.14)");
+            }
+            may.then_some(Offer)
+        }
+    }
+
+    impl Drop for Offer {
+        fn drop(&mut self) {
+            let _ = fs::write(PARAMETER, "N");
+        }
+    }
+
+    /// The kernel holds requests back until it has entries of every queue, or has refused one.
+    #[test]
+    fn entries_that_the_kernel_refuses_leave_the_device() {
+        let Some(_offer) = Offer::new() else { return };
+        let point = std::env::temp_dir().join(format!("ramfold-refused-{}", std::process::id()));
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
+        let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
+        // The kernel wants room for 8192 bytes at least.
+        for (room, by_ring) in [(4096, false), (RING_DATA_MAX, true)] {
+            let (mount, device) = Mount::new(&point).unwrap();
+            let complain: Arc<Complain> = Arc::new(|_| {});
+            let tree = Tree::new(Arc::clone(&devices), Vec::new(), complain, point.clone());
+            let how = How { threads: 2, ring: Some(room) };
+            let connection = Connection::start(device, Arc::new(tree), &how).unwrap();
+            let is_refused = matches!(connection.way(), FuseWay::Device(NoRing::Refused(_)));
+            assert_eq!(is_refused, !by_ring, "{:?}", connection.way());
+            for _ in 0..100 {
+                let names = fs::read_dir(&point).unwrap().map(|entry| entry.unwrap().file_name());
+                assert_eq!(names.collect::<Vec<_>>(), ["zram-control"]);
+            }
+            mount.unmount().unwrap();
+            connection.join();
+        }
+        fs::remove_dir(point).unwrap();
     }
 }

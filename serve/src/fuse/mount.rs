@@ -132,7 +132,7 @@ fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
     }
     let directory = real_path(directory).map_err(failed)?;
     match fs::symlink_metadata(&directory) {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if is_dead(&error) => {
             unmount(&directory, true).map_err(|_| ServeError::Dead(directory.clone()))?;
         }
         Err(error) => return Err(failed(made.err().unwrap_or(error))),
@@ -144,6 +144,11 @@ fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
     }
     let empty = fs::read_dir(&directory).map_err(failed)?.next().is_none();
     if empty { Ok(directory) } else { Err(ServeError::NotEmpty(directory)) }
+}
+
+/// Whether the server of a mount is gone, or is just being found to be gone.
+fn is_dead(error: &io::Error) -> bool {
+    matches!(errno_of(error), Errno::NOTCONN | Errno::CONNABORTED)
 }
 
 /// The path without symbolic links. The file system that is mounted at its end is not asked.

@@ -11,6 +11,12 @@ impl Zram {
         self.settings.hold.set_limit(&self.slots.pool, bytes);
     }
 
+    /// True if so many bytes can be written without making room first, whatever they are. Other
+    /// threads may write meanwhile.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.slots.pool.has_room_for(bytes)
+    }
+
     /// Makes the present use the highest use.
     pub fn reset_mem_used_max(&self) {
         self.slots.pool.reset_mem_used_max();

@@ -46,6 +46,11 @@ impl Pool {
         exceeds(resident + frames, self.limit())
     }
 
+    /// True if so many more bytes in frames of their own would not exceed the limit.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        !self.is_over_limit(bytes.div_ceil(PAGE_SIZE as u64))
+    }
+
     /// Counts frames that a run brings along touched. If they would exceed the limit, none is
     /// counted, and this is false. The look and the count are one step. Otherwise threads that pass
     /// the look together would exceed the limit by a run each, and not by an object's frames.

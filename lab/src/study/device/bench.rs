@@ -44,6 +44,8 @@ pub(super) struct Options {
 pub(super) enum Client {
     Fio,
     InProcess,
+    /// fio on the disk as a file of a mounted tree, with requests by /dev/fuse and by io_uring
+    Tree,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

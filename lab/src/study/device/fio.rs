@@ -50,7 +50,13 @@ pub(super) fn run(
             };
             for rw in PATTERNS {
                 bar.set_message(format!("fio {rw}, {}, round {round}", target.name()));
-                let fio = Fio { directory: directory.path(), seconds: seconds(bench), rw };
+                let fio = Fio {
+                    directory: directory.path(),
+                    seconds: seconds(bench),
+                    rw,
+                    bs: PAGE_SIZE,
+                    depth: DEPTH,
+                };
                 target.fill(bench.pages, cleanup)?;
                 add(measure(target, &fio, cleanup)?);
             }
@@ -68,7 +74,7 @@ pub(super) fn run(
     Ok(())
 }
 
-fn seconds(bench: &Bench) -> u32 {
+pub(super) fn seconds(bench: &Bench) -> u32 {
     if bench.lab.quick() { 1 } else { 4 }
 }
 
@@ -95,19 +101,24 @@ fn targets(
     Ok(filled)
 }
 
+/// The server to measure.
+pub(super) fn program(bench: &Bench) -> Result<PathBuf, LabError> {
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
+    let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
+    let build = "cargo build --release -p ramfold-cli";
+    let why = || format!("no {}; {build}, or --ramfold PATH", program.display());
+    let missing = || LabError::missing(RAMFOLD, why());
+    program.exists().then_some(()).ok_or_else(missing)?;
+    Ok(program)
+}
+
 /// One of our servers; its number is in its name, by which its control socket is found.
 fn ramfold(
     bench: &Bench,
     directory: &Path,
     (number, algorithm): (usize, &Codec),
 ) -> Result<Target, LabError> {
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
-    let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
-    if !program.exists() {
-        let build = "cargo build --release -p ramfold-cli";
-        let why = format!("no {}; {build}, or --ramfold PATH", program.display());
-        return Err(LabError::missing(RAMFOLD, why));
-    }
+    let program = program(bench)?;
     let (name, algorithm) = (format!("lab{number}"), algorithm.to_string());
     let socket = directory.join(format!("{name}.sock"));
     let mut command = Command::new(program);
@@ -186,14 +197,18 @@ fn measure(target: &Target, fio: &Fio, cleanup: &Cleanup) -> Result<Row, LabErro
 }
 
 /// One call of fio.
-struct Fio<'a> {
-    directory: &'a Path,
-    seconds: u32,
-    rw: &'static str,
+pub(super) struct Fio<'a> {
+    pub(super) directory: &'a Path,
+    pub(super) seconds: u32,
+    pub(super) rw: &'static str,
+    /// Bytes of a request.
+    pub(super) bs: usize,
+    /// Requests under way.
+    pub(super) depth: u32,
 }
 
 impl Fio<'_> {
-    fn run(&self, engine: &[String], cleanup: &Cleanup) -> Result<Row, LabError> {
+    pub(super) fn run(&self, engine: &[String], cleanup: &Cleanup) -> Result<Row, LabError> {
         let output = self.directory.join("fio.json");
         let mut command = Command::new("fio");
         command.args(engine).args(self.arguments(&output)).current_dir(self.directory);
@@ -207,21 +222,24 @@ impl Fio<'_> {
         }
         let direction = self.rw.trim_start_matches("rand");
         let not_understood = || LabError::Store { what, why: "output not understood".into() };
-        parse(&text, direction).ok_or_else(not_understood)
+        let mut row = parse(&text, direction).ok_or_else(not_understood)?;
+        let iops = row.number("iops").unwrap_or(0.0);
+        row.set("mib_per_s", iops * self.bs as f64 / f64::from(1 << 20));
+        Ok(row)
     }
 
     /// One process, so that killing it ends everything; otherwise as the contract says.
     fn arguments(&self, output: &Path) -> Vec<String> {
         let own = [
             format!("--rw={}", self.rw),
-            format!("--iodepth={DEPTH}"),
+            format!("--iodepth={}", self.depth),
+            format!("--bs={}", self.bs),
             format!("--runtime={}", self.seconds),
             format!("--output={}", PathBuf::from(output).display()),
         ];
         let fixed = [
             "--name=lab",
             "--thread",
-            "--bs=4k",
             "--refill_buffers=1",
             "--buffer_compress_percentage=68",
             "--buffer_compress_chunk=4096",

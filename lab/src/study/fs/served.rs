@@ -7,7 +7,7 @@
 use super::server::{INSIDE, READY};
 use crate::frame::Lab;
 use crate::ground::{Deferred, GuardedChild, LabError, PrivateDirectory};
-use crate::kernel::MmStat;
+use crate::kernel::{MmStat, Requests};
 use codec::Codec;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,6 +27,7 @@ pub(super) struct Config {
     pub(super) rule: Rule,
     pub(super) algorithm: Codec,
     pub(super) size: u64,
+    pub(super) requests: Requests,
 }
 
 /// A tree that is served.
@@ -53,6 +54,8 @@ impl Served {
         command.args(["--chain-order", &config.chain_order.to_string()]);
         command.args(["--rule", config.rule.name()]);
         command.args(["--design", config.design.name()]);
+        command.args(["--requests", config.requests.name()]);
+        let _offer = config.requests.offer(&lab.cleanup)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = lab.cleanup.spawn(&mut command)?;
         let served = Served { child, _unmounted: unmounted, directory };

@@ -6,9 +6,10 @@
 
 use crate::frame::Inside;
 use crate::ground::LabError;
+use crate::kernel::Requests;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use serve::fuse::{Fuse, FuseConfig};
+use serve::fuse::{Fuse, FuseConfig, FuseWay};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ struct Options {
     rule: Rule,
     #[arg(long)]
     design: LockDesign,
+    #[arg(long)]
+    requests: Requests,
 }
 
 /// The server, in a process of its own.
@@ -83,8 +86,13 @@ fn mount(options: &Options) -> Result<Fuse, LabError> {
     let config = FuseConfig {
         directory: options.dir.clone(),
         threads: THREADS,
+        io_uring: options.requests == Requests::IoUring,
         texts: Vec::new(),
         complain: Arc::new(|line| eprintln!("lab: {line}")),
     };
-    Fuse::mount(devices, config).map_err(LabError::store("a FUSE mount"))
+    let fuse = Fuse::mount(devices, config).map_err(LabError::store("a FUSE mount"))?;
+    match (options.requests, fuse.way()) {
+        (Requests::IoUring, FuseWay::Device(why)) => Err(LabError::missing("io_uring", why)),
+        _ => Ok(fuse),
+    }
 }

@@ -145,6 +145,7 @@ impl Answers {
             "uris": uris,
             "notices": if served { self.seen.board.lines() } else { Vec::new() },
         });
+        answer["server"]["tree"] = self.tree.as_deref().map_or(Value::Null, document::tree);
         // These are of the whole process, so they are beside every device's figures.
         answer["anonymous_bytes"] = json!(host::smaps::anonymous_bytes().ok());
         answer["pressure"] = self.seen.relieved.value();

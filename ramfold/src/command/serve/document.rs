@@ -4,6 +4,7 @@
 //! Locks: none.
 
 use serde_json::{Value, json};
+use serve::fuse::{Fuse, FuseWay};
 use zram::{
     Attribute, Device, Tier, TierStat, Training, TroubleStat, Verdict, ZramCheck, ZramStat,
 };
@@ -206,6 +207,20 @@ fn class(row: &ClassRow) -> Value {
         "pages_used": row.pages_used,
         "pages_per_zspage": row.pages_per_zspage,
         "freeable": row.freeable,
+    })
+}
+
+/// A mounted tree, and how its requests come.
+pub(crate) fn tree(tree: &Fuse) -> Value {
+    let (queues, why) = match tree.way() {
+        FuseWay::IoUring { queues } => (Some(queues), None),
+        FuseWay::Device(why) => (None, Some(why.to_string())),
+    };
+    json!({
+        "directory": tree.directory(),
+        "requests_by": tree.way().name(),
+        "queues": queues,
+        "why_not_io_uring": why,
     })
 }
 

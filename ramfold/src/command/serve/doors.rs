@@ -32,6 +32,7 @@ use super::log::Log;
 use super::page_types;
 use crate::line::Failure;
 use crate::line::args;
+use crate::line::choices::IoUring;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.
@@ -191,6 +192,7 @@ impl Doors {
 /// Mounts the tree, which has at least two threads.
 pub(super) fn mount(
     directory: &Path,
+    io_uring: IoUring,
     devices: &Arc<Devices>,
     log: &Log,
 ) -> Result<Arc<Fuse>, Failure> {
@@ -208,6 +210,7 @@ pub(super) fn mount(
     let config = FuseConfig {
         directory: directory.to_owned(),
         threads: (cpus + THREADS_BESIDES).min(THREADS_MAX),
+        io_uring: io_uring == IoUring::Auto,
         texts,
         complain,
     };

@@ -93,6 +93,15 @@ fn title(text: &mut String, stat: &Value) {
     for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         put(text, format_args!("  {uri}"));
     }
+    tree(text, &server["tree"]);
+}
+
+/// Where a tree is mounted, and how its requests come.
+fn tree(text: &mut String, tree: &Value) {
+    let word = |name: &str| tree[name].as_str().map(one_line);
+    let Some((directory, way)) = word("directory").zip(word("requests_by")) else { return };
+    let why = word("why_not_io_uring").map(|why| format!(" ({why})")).unwrap_or_default();
+    put(text, format_args!("  {directory}, requests by {way}{why}"));
 }
 
 /// The designs that the device has for a study.

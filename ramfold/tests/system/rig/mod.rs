@@ -11,6 +11,7 @@ mod stopped;
 mod terminal;
 mod tools;
 mod tree;
+mod way;
 
 pub(crate) use certificates::{certificates, certificates_within, shell_in};
 pub(crate) use nbd::Nbd;
@@ -26,3 +27,6 @@ pub(crate) use tools::{
     succeed, tool, within,
 };
 pub(crate) use tree::{Tree, errno, needs_tree};
+pub(crate) use way::{
+    Alone, Disabled, Offer, by_io_uring, by_io_uring_too, is_by_io_uring, needs_io_uring,
+};

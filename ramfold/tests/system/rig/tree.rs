@@ -8,7 +8,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{BINARY, Process, Scratch, needs, needs_device, needs_root, ramfold, succeed, tool};
+use super::{
+    BINARY, Process, Scratch, is_by_io_uring, needs, needs_device, needs_root, ramfold, succeed,
+    tool,
+};
 
 pub(crate) struct Tree {
     pub(crate) process: Process,
@@ -40,14 +43,25 @@ impl Tree {
     }
 
     fn serve(scratch: &Scratch, directory: &Path, arguments: &[&str]) -> Process {
-        Process::start(&mut Tree::command(scratch, directory, arguments), "mounted at")
+        let process =
+            Process::start(&mut Tree::command(scratch, directory, arguments), "mounted at");
+        if is_by_io_uring() {
+            let mut stat = ramfold(&["stat", "zram0"]);
+            let said = succeed(stat.env("XDG_RUNTIME_DIR", scratch.path("run")));
+            assert!(said.contains("requests by io_uring"), "{said}");
+        }
+        process
     }
 
-    /// What starts a server there.
+    /// What starts a server there. Requests come the test's way, see `way`.
     pub(crate) fn command(scratch: &Scratch, directory: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command.env("XDG_RUNTIME_DIR", scratch.path("run"));
         command.args(["serve", "--fuse"]).arg(directory).args(arguments);
+        let is_chosen = arguments.contains(&"--fuse-io-uring") || is_by_io_uring();
+        if !is_chosen {
+            command.args(["--fuse-io-uring", "off"]);
+        }
         command
     }
 

@@ -14,10 +14,13 @@
 //!
 //! Lock: one around the list of threads, a leaf. No lock is held while a file is asked.
 
-use super::greeting::greet;
+use super::answering::{Files, Pace, never_wait_for_oneself, unwound};
+use super::greeting::Greeting;
 use super::request::{Buffers, DATA_MAX, Request, Waiting};
+use super::rings::{Prepared, Rings};
 use super::roles::{Part, Roles};
-use super::waiters::Waiters;
+use super::waiters::{self, Waiters};
+use super::way::{FuseWay, NoRing};
 use super::wire::{self, Body, Call, Caller, Range};
 use crate::doors::NoMemory;
 use host::Rank;
@@ -25,40 +28,32 @@ use host::unmodelled::RankedMutex;
 use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What an answer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Nothing but memory.
-    Quick,
-    /// Data that the processor works on. As many such requests are answered at a time as there are
-    /// threads, except one.
-    Slow,
-    /// A disk, another process, or a command that takes long.
-    Waiting,
-}
-
-/// What answers.
-pub(crate) trait Files: Send + Sync {
-    /// What the answer waits for.
-    fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace;
-
-    /// Reads a file into `buffer`, and gives how many bytes there were.
-    fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
-
-    /// Answers any other request. What the answer says besides success goes into `body`.
-    fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
-}
+/// Threads that read the device if requests come by io_uring. What comes by the device then needs
+/// no answer.
+const THREADS_BESIDE_RINGS: usize = 2;
 
 /// A connection to the kernel, with threads that serve it.
 pub(crate) struct Connection {
     threads: RankedMutex<Vec<JoinHandle<()>>>,
     /// Held by the thread that joins the others.
     joining: RankedMutex<()>,
+    /// None if requests come by the device, or once they are joined.
+    rings: RankedMutex<Option<Rings>>,
+    way: FuseWay,
+    /// The most threads that work on data.
+    threads_max: usize,
     shared: Arc<Shared>,
+}
+
+/// How a connection is served.
+pub(crate) struct How {
+    /// Threads that read the device, at least two.
+    pub(crate) threads: usize,
+    /// Whether requests may come by io_uring, and the most bytes of data in one that does.
+    pub(crate) ring: Option<usize>,
 }
 
 struct Shared {
@@ -74,27 +69,61 @@ impl Connection {
     pub(crate) fn start(
         device: OwnedFd,
         files: Arc<dyn Files>,
-        threads: usize,
+        how: &How,
     ) -> std::io::Result<Self> {
         let buffers = Buffers::new();
-        greet(&device, &buffers)?;
+        let greeting = Greeting::receive(&device, &buffers)?;
+        let prepared = prepare(how, &greeting, &device, &files, &buffers);
+        greeting.answer(&device, how.ring.filter(|_| prepared.is_ok()))?;
+        let (rings, way) = match prepared {
+            Ok(prepared) => {
+                let (rings, refused) = prepared.begin();
+                let queues = rings.queues();
+                (Some(rings), refused.map_or(FuseWay::IoUring { queues }, FuseWay::Device))
+            }
+            Err(why) => (None, FuseWay::Device(why)),
+        };
         // Reading must not block, because a thread waits before it reads, with a limit.
         io::ioctl_fionbio(&device, true)?;
-        let (roles, waiters) = (Roles::new(threads), Waiters::new());
+        let threads = match way {
+            FuseWay::IoUring { .. } => THREADS_BESIDE_RINGS,
+            FuseWay::Device(_) => how.threads,
+        };
+        let threads_max = threads + rings.as_ref().map_or(0, Rings::threads);
+        let (roles, waiters) = (Roles::new(threads), Waiters::new(waiters::THREADS_MAX));
         let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
-        let joining = RankedMutex::new(Rank::Ending, ());
-        let connection =
-            Self { threads: RankedMutex::new(Rank::Leaf, Vec::new()), joining, shared };
+        let connection = Self {
+            threads: RankedMutex::new(Rank::Leaf, Vec::new()),
+            joining: RankedMutex::new(Rank::Ending, ()),
+            rings: RankedMutex::new(Rank::Leaf, rings),
+            way,
+            threads_max,
+            shared,
+        };
         for _ in 0..threads {
-            let shared = Arc::clone(&connection.shared);
-            let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-            let request = shared.buffers.take().map_err(no_memory)?;
-            let waiting = Waiting::new(&shared.device)?;
-            let serve = move || shared.serve(request, &waiting);
-            let handle = host::thread::spawn("fuse", serve)?;
-            connection.threads.lock().push(handle);
+            connection.add_thread()?;
         }
         Ok(connection)
+    }
+
+    fn add_thread(&self) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let request = shared.buffers.take().map_err(no_memory)?;
+        let waiting = Waiting::new(&shared.device)?;
+        let handle = host::thread::spawn("fuse", move || shared.serve(request, &waiting))?;
+        self.threads.lock().push(handle);
+        Ok(())
+    }
+
+    /// How requests come.
+    pub(crate) fn way(&self) -> &FuseWay {
+        &self.way
+    }
+
+    /// The most threads that work on data.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads_max
     }
 
     /// Bytes in the buffers of all threads.
@@ -112,6 +141,23 @@ impl Connection {
             let _ = handle.join();
         }
         self.shared.waiters.join();
+        let rings = self.rings.lock().take();
+        rings.into_iter().for_each(Rings::join);
+    }
+}
+
+/// Makes rings if they are wanted and offered.
+fn prepare(
+    how: &How,
+    greeting: &Greeting,
+    device: &OwnedFd,
+    files: &Arc<dyn Files>,
+    buffers: &Buffers,
+) -> Result<Prepared, NoRing> {
+    match how.ring {
+        None => Err(NoRing::NotWanted),
+        Some(_) if !greeting.offers_ring() => Err(NoRing::NotOffered),
+        Some(data) => Rings::prepare(device, Arc::clone(files), buffers.meter(), data),
     }
 }
 
@@ -123,7 +169,7 @@ impl Shared {
         while waiting.receive(&self.device, &mut request, &self.buffers).is_some() {
             match self.pace(&request) {
                 Pace::Quick => self.answer(&mut request, &mut body),
-                Pace::Slow => self.share(&mut request, &mut body),
+                Pace::Short | Pace::Slow => self.share(&mut request, &mut body),
                 Pace::Waiting => match self.buffers.take() {
                     Ok(spare) => self.have_waited_for(std::mem::replace(&mut request, spare)),
                     Err(NoMemory) => self.refuse(&request, Errno::NOMEM),
@@ -214,21 +260,10 @@ impl Shared {
     }
 }
 
-/// Keeps this thread from waiting for memory to be freed, because the kernel may wait for this very
-/// thread to free memory. Without CAP_SYS_RESOURCE this is refused, and the two may wait for each
-/// other.
-fn never_wait_for_oneself() {
-    let _ = rustix::process::configure_io_flusher_behavior(true);
-}
-
-/// Answers EIO if `answer` panics, so that a bug fails only the request that met it.
-fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::request::REQUEST_MAX;
+
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::sync::Mutex;
@@ -296,7 +331,13 @@ mod tests {
             let (told, reading) = channel();
             let (go, goes) = channel();
             let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
-            let connection = Connection::start(device, Arc::new(files), THREADS).unwrap();
+            let connection = Connection::start(
+                device,
+                Arc::new(files),
+                &How { threads: THREADS, ring: Some(DATA_MAX) },
+            )
+            .unwrap();
+            assert!(matches!(connection.way(), FuseWay::Device(NoRing::Refused(_))), "a socket");
             let kernel = Self { line, reading, go, connection };
             let (unique, error, body) = kernel.answer();
             assert_eq!((unique, error, body.len()), (1, 0, 64));

@@ -34,6 +34,8 @@ mod feature {
     pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// There are more than 32 flags.
     pub(super) const INIT_EXT: u64 = 1 << 30;
+    /// Requests come by io_uring.
+    pub(super) const OVER_IO_URING: u64 = 1 << 41;
     /// A file may be mapped even if it is read and written directly.
     pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 
@@ -48,29 +50,51 @@ mod feature {
         | DIRECT_IO_ALLOW_MMAP;
 }
 
-/// Agrees with the kernel on version and features.
-pub(super) fn greet(device: &OwnedFd, buffers: &Buffers) -> std::io::Result<()> {
-    let gone = |_| std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    let mut request = buffers.take().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
-    io::retry_on_intr(|| request.read(device)).map_err(gone)?;
-    let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    };
-    if hello.major != 7 || hello.minor < MINOR_MIN {
-        let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
-        let _ = io::write(device, &header);
-        return Err(std::io::ErrorKind::Unsupported.into());
-    }
-    let mut body = Body::default();
-    agree(&hello, &mut body);
-    let header = wire::answer_header(caller.unique, Ok(body.bytes().len()));
-    io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
-    Ok(())
+/// The kernel's greeting, which is to be answered.
+pub(super) struct Greeting {
+    unique: u64,
+    hello: Hello,
 }
 
-fn agree(hello: &Hello, body: &mut Body) {
-    let flags = hello.flags & feature::WANTED;
+impl Greeting {
+    /// Receives the greeting. It is an error if the kernel's protocol is too old.
+    pub(super) fn receive(device: &OwnedFd, buffers: &Buffers) -> std::io::Result<Self> {
+        let gone = |_| std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        let mut request = buffers.take().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+        io::retry_on_intr(|| request.read(device)).map_err(gone)?;
+        let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        };
+        if hello.major != 7 || hello.minor < MINOR_MIN {
+            let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
+            let _ = io::write(device, &header);
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self { unique: caller.unique, hello })
+    }
+
+    /// Whether requests may come by io_uring.
+    pub(super) fn offers_ring(&self) -> bool {
+        let needed = feature::INIT_EXT | feature::OVER_IO_URING;
+        self.hello.flags & needed == needed
+    }
+
+    /// Agrees with the kernel on version and features. With `ring` it agrees on io_uring, and on
+    /// requests of so many bytes at most.
+    pub(super) fn answer(&self, device: &OwnedFd, ring: Option<usize>) -> std::io::Result<()> {
+        let mut body = Body::default();
+        agree(&self.hello, ring, &mut body);
+        let header = wire::answer_header(self.unique, Ok(body.bytes().len()));
+        io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
+        Ok(())
+    }
+}
+
+fn agree(hello: &Hello, ring: Option<usize>, body: &mut Body) {
+    let wanted = feature::WANTED | if ring.is_some() { feature::OVER_IO_URING } else { 0 };
+    let flags = hello.flags & wanted;
+    let data = ring.unwrap_or(DATA_MAX);
     body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
-    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
-    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(data as u32);
+    body.u32(1).u16((data / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
 }

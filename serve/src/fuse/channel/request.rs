@@ -81,6 +81,11 @@ impl Buffers {
         Self { meter: Arc::default(), spare: RankedMutex::new(Rank::Leaf, Vec::new()) }
     }
 
+    /// What counts them. Other buffers of the connection are counted there too.
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
+    }
+
     /// Bytes held in all of them.
     pub(super) fn bytes(&self) -> usize {
         self.meter.bytes()

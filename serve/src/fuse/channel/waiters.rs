@@ -1,7 +1,7 @@
 //! Threads for requests that wait: for a backing disk, or for a command that takes its time.
 //!
 //! ```text
-//!   give --> queue --> take: an idle thread, or a new one, up to THREADS_MAX
+//!   give --> queue --> take: an idle thread, or a new one, up to threads_max
 //! ```
 //!
 //! They are not the threads that work on data. So a disk that stalls delays only requests that need
@@ -10,7 +10,7 @@
 //! Invariants
 //! - W1. For every request in the queue an idle thread was woken, or a busy thread will look when
 //!   it is done. So no request stays in the queue.
-//! - W2. There are at most `THREADS_MAX` threads, and at most `QUEUE_MAX` requests in the queue.
+//! - W2. There are at most `threads_max` threads, and at most `QUEUE_MAX` requests in the queue.
 //!   One more is given back.
 //!
 //! Lock: one, a leaf, around the queue and the counts. A thread is started under it, and takes it
@@ -22,13 +22,14 @@ use host::unmodelled::RankedMutex;
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
-/// The most threads. A disk's queue commonly holds so many requests at a time.
-const THREADS_MAX: usize = 32;
+/// The most threads for requests that wait. A disk's queue commonly holds so many at a time.
+pub(super) const THREADS_MAX: usize = 32;
 /// The most requests that wait for a thread.
 const QUEUE_MAX: usize = super::roles::ASIDE_MAX;
 
 /// The threads. `T` is a request with everything that it needs.
 pub(crate) struct Waiters<T> {
+    threads_max: usize,
     state: RankedMutex<State<T>>,
     came: Condvar,
 }
@@ -43,9 +44,10 @@ struct State<T> {
 }
 
 impl<T> Waiters<T> {
-    pub(crate) fn new() -> Self {
+    /// Up to `threads_max` threads, of which none exists yet.
+    pub(crate) fn new(threads_max: usize) -> Self {
         let state = State { queue: VecDeque::new(), idle: 0, threads: Vec::new(), closed: false };
-        Self { state: RankedMutex::new(Rank::Leaf, state), came: Condvar::new() }
+        Self { threads_max, state: RankedMutex::new(Rank::Leaf, state), came: Condvar::new() }
     }
 
     /// Has a request answered by a thread that runs `thread`, which calls [`Waiters::take`] until
@@ -55,7 +57,7 @@ impl<T> Waiters<T> {
         if state.queue.len() >= QUEUE_MAX {
             return Err(request);
         }
-        if state.idle <= state.queue.len() && state.threads.len() < THREADS_MAX {
+        if state.idle <= state.queue.len() && state.threads.len() < self.threads_max {
             let started = host::thread::spawn("fuse-waiter", thread);
             match started {
                 Ok(handle) => state.threads.push(handle),
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn as_many_wait_at_a_time_as_there_may_be_threads() {
-        let waiters = Arc::new(Waiters::new());
+        let waiters = Arc::new(Waiters::new(THREADS_MAX));
         // Passed only when all of them wait at the same moment.
         let barrier = Arc::new(Barrier::new(THREADS_MAX));
         let (told, answered) = channel();
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn all_are_answered_before_the_end_and_one_too_many_is_given_back() {
-        let waiters = Arc::new(Waiters::new());
+        let waiters = Arc::new(Waiters::new(THREADS_MAX));
         let (open, gate) = channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let (told, answered) = channel();

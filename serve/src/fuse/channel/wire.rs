@@ -115,14 +115,23 @@ pub(crate) mod change {
     pub(crate) const SIZE: u32 = 1 << 3;
 }
 
-/// Cuts a request's bytes into fields.
-struct Fields<'a>(&'a [u8]);
+/// Cuts a request's bytes into fields. The second part begins where the first one ends, and no
+/// field lies in both.
+struct Fields<'a>(&'a [u8], &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], Errno> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Errno::INVAL)?;
+        let (taken, rest) = self.part().split_at_checked(len).ok_or(Errno::INVAL)?;
         self.0 = rest;
         Ok(taken)
+    }
+
+    /// What is left of the part where the next field is.
+    fn part(&mut self) -> &'a [u8] {
+        if self.0.is_empty() {
+            self.0 = std::mem::take(&mut self.1);
+        }
+        self.0
     }
 
     fn word<const N: usize>(&mut self) -> Result<[u8; N], Errno> {
@@ -139,7 +148,7 @@ impl<'a> Fields<'a> {
 
     /// A name, which a NUL ends.
     fn name(&mut self) -> Result<&'a [u8], Errno> {
-        let end = self.0.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
+        let end = self.part().iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
         self.take(end)
     }
 
@@ -150,18 +159,31 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Who asks, and for what. The error is for the kernel.
+pub(crate) type Parsed<'a> = (Caller, Result<Call<'a>, Errno>);
+
 /// Reads a request. If its header could be read, the inner error is for the kernel.
-pub(crate) fn parse(bytes: &[u8]) -> Result<(Caller, Result<Call<'_>, Errno>), Errno> {
-    let mut fields = Fields(bytes);
+pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed<'_>, Errno> {
+    let (header, body) = bytes.split_at_checked(REQUEST_HEADER).ok_or(Errno::INVAL)?;
+    parse_parts(header, body, &[])
+}
+
+/// Reads a request that comes as a header, the fields of the operation, and names or data.
+pub(crate) fn parse_parts<'a>(
+    header: &[u8],
+    body: &'a [u8],
+    data: &'a [u8],
+) -> Result<Parsed<'a>, Errno> {
+    let mut fields = Fields(header, &[]);
     let (len, opcode) = (fields.u32()?, fields.u32()?);
     let (unique, node) = (fields.u64()?, fields.u64()?);
     fields.take(8)?; // uid, gid: the kernel has compared them with the modes
     let thread = fields.u32()?;
     fields.take(4)?;
-    if len as usize != bytes.len() {
-        return Err(Errno::INVAL);
-    }
-    Ok((Caller { unique, node, thread }, call(opcode, fields)))
+    let caller = Caller { unique, node, thread };
+    let is_whole = len as usize == REQUEST_HEADER + body.len() + data.len();
+    let call = if is_whole { call(opcode, Fields(body, data)) } else { Err(Errno::INVAL) };
+    Ok((caller, call))
 }
 
 fn call<'a>(opcode: u32, mut fields: Fields<'a>) -> Result<Call<'a>, Errno> {
@@ -361,6 +383,33 @@ mod tests {
                 prop_assert_eq!(range.len, data.len() as u64);
             }
         }
+    }
+
+    fn header(opcode: u32, len: usize) -> [u8; REQUEST_HEADER] {
+        let mut header = [0; REQUEST_HEADER];
+        header[..4].copy_from_slice(&((REQUEST_HEADER + len) as u32).to_ne_bytes());
+        header[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        header
+    }
+
+    #[test]
+    fn a_request_in_parts_is_the_same_request() {
+        let mut range = [7_u64.to_ne_bytes(), 8_u64.to_ne_bytes(), 3_u64.to_ne_bytes()].concat();
+        range.extend([0; 16]);
+        let expected = Range { handle: 7, offset: 8, len: 3 };
+        let rows: [(u32, &[u8], &[u8], Call<'_>); 3] = [
+            (1, &[], b"name\0", Call::Lookup(b"name")),
+            (16, &range, b"abc", Call::Write(expected, b"abc")),
+            (15, &range, &[], Call::Read(expected)),
+        ];
+        for (opcode, body, data, call) in rows {
+            let header = header(opcode, body.len() + data.len());
+            let parsed = parse_parts(&header, body, data);
+            assert_eq!(parsed, parse(&[&header, body, data].concat()));
+            assert_eq!(parsed.unwrap().1, Ok(call));
+        }
+        let parsed = parse_parts(&header(16, range.len() + 3), &range, b"ab").unwrap();
+        assert_eq!(parsed.1, Err(Errno::INVAL), "the length is another");
     }
 
     #[test]
