@@ -15,6 +15,7 @@
 //! | item | what it is for |
 //! |---|---|
 //! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`], or every device, over NBD |
+//! | [`VhostUser`], [`VhostUserConfig`] | serves one disk to a virtual machine |
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`metrics`] | figures for monitoring, over HTTP |
@@ -33,14 +34,16 @@
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// fuse, fuse/channel, metrics, control, nbd, nbd/transmission, doors, terms.
+// fuse, fuse/channel, metrics, control, vhost_user, nbd, nbd/transmission, doors, terms.
 pub mod control;
 mod doors;
 pub mod fuse;
 pub mod metrics;
 mod nbd;
 mod terms;
+mod vhost_user;
 
 pub use doors::{Event, Observer, Passed, PassedSockets, Peer, Purpose, Refused, Stall, runtime};
 pub use nbd::{Server, ServerConfig};
 pub use terms::{ServeError, limits, notify, shell};
+pub use vhost_user::{VhostUser, VhostUserConfig};

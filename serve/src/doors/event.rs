@@ -1,7 +1,7 @@
 //! What happens at a door, for an owner that wants to know.
 //!
 //! ```text
-//!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Ended
+//!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Broken, Ended
 //!        '----------------------- Observer ---------------------'
 //! ```
 //!
@@ -20,6 +20,8 @@ use std::time::Duration;
 pub enum Purpose {
     /// Reads and writes.
     Nbd,
+    /// The disk of a virtual machine.
+    VhostUser,
     /// Questions about the server.
     Control,
     /// Figures for monitoring.
@@ -92,7 +94,14 @@ pub enum Event {
         /// The client.
         peer: Peer,
     },
-    /// An NBD connection is over.
+    /// A virtual machine's queue is served no more, because its ring makes no sense.
+    Broken {
+        /// The virtual machine.
+        peer: Peer,
+        /// The reason, in a few words.
+        why: &'static str,
+    },
+    /// An NBD connection, or that of a virtual machine, is over.
     Ended {
         /// The client.
         peer: Peer,
