@@ -1,9 +1,9 @@
 //! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
-//!   signals watched -> devices -> NBD server -> control socket -> mount -> "serving ..." -> signal
+//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving ..." -> signal
 //!                                                                                             |
-//!   exit <- "... are gone" <- control socket, NBD server stopped <- unmounted <---------------'
+//!   exit <- "... are gone" <- control socket, the doors stopped <- unmounted <----------------'
 //! ```
 //!
 //! Invariant: signals are watched before there is a socket. So a signal that comes early does not
@@ -19,6 +19,7 @@ mod doors;
 mod ending;
 mod episodes;
 mod log;
+mod machines;
 mod monitoring;
 mod notice;
 mod page_types;
@@ -37,12 +38,13 @@ use zram::{Device, Devices, Opened};
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
-use answers::{Answers, Seen};
+use answers::{Answers, Open, Seen};
 use captive::Captive;
 use doors::Doors;
 use ending::Ending;
 pub(super) use ending::{Hints, Upper};
 use log::Log;
+use machines::Machines;
 use relief::Relief;
 use watch::Watch;
 
@@ -117,10 +119,13 @@ fn serve_until(
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
+    let machines = Machines::start(args, &devices, &watch.observer())?;
+    machines.shut_at_last(ending);
     let mount = |directory| doors::mount(directory, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
-    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
+    let open = Open { server: server.cloned(), tree: tree.clone(), machines: machines.clone() };
+    let answers = Answers::new(Arc::clone(&devices), open, seen);
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
     let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
@@ -134,6 +139,7 @@ fn serve_until(
     let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
+        machines.announce(log);
     }
     let captive = args.run.as_deref().map(|command| {
         let uris = server.map(|server| server.uris()).unwrap_or_default();
@@ -146,12 +152,13 @@ fn serve_until(
             ending.leave(tree);
             (in_use, false)
         }
-        None => (false, ending.wait(tree.as_deref(), server.is_some())),
+        None => (false, ending.wait(tree.as_deref(), server.is_some() || !machines.is_empty())),
     };
     // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
     nbd.iter().for_each(|nbd| nbd.server.stop());
+    machines.stop(log);
     control.iter().for_each(|control| control.stop());
     metrics.iter().for_each(|metrics| metrics.stop());
     tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());

@@ -1,7 +1,7 @@
 //! What happens at a door, for an owner that wants to know.
 //!
 //! ```text
-//!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Broken, Ended
+//!   service: Refused, Displaced      session: Connected, Foreign, Stalled, Recovered, Broken, Ended
 //!        '----------------------- Observer ---------------------'
 //! ```
 //!
@@ -75,6 +75,8 @@ pub enum Event {
     },
     /// A client has chosen an export, and is served.
     Connected {
+        /// What the door is for.
+        purpose: Purpose,
         /// The client.
         peer: Peer,
         /// The export's name.
@@ -94,6 +96,11 @@ pub enum Event {
         /// The client.
         peer: Peer,
     },
+    /// A virtual machine was refused, because its disk was that of another server, and is gone.
+    Foreign {
+        /// The virtual machine.
+        peer: Peer,
+    },
     /// A virtual machine's queue is served no more, because its ring makes no sense.
     Broken {
         /// The virtual machine.
@@ -103,6 +110,8 @@ pub enum Event {
     },
     /// An NBD connection, or that of a virtual machine, is over.
     Ended {
+        /// What the door is for.
+        purpose: Purpose,
         /// The client.
         peer: Peer,
         /// The reason, in a few words.

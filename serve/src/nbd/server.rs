@@ -192,7 +192,8 @@ fn converse(exports: &dyn Exports, ticket: &Ticket, meter: &Arc<Meter>, waits: W
     let end = ended.err().unwrap_or(End::Done);
     if ticket.refused().is_none() {
         let (peer, no_memory) = (ticket.peer(), end == End::NoMemory);
-        ticket.tell(Event::Ended { peer, why: end.words(), no_memory });
+        let purpose = Purpose::Nbd;
+        ticket.tell(Event::Ended { purpose, peer, why: end.words(), no_memory });
     }
 }
 
@@ -201,7 +202,7 @@ fn serve(exports: &dyn Exports, link: &mut Link<'_>) -> Result<(), End> {
     let (export, agreed) = handshake::negotiate(exports, link)?;
     link.engage(export.name())?;
     let (peer, name) = (link.peer(), export.name().to_owned());
-    link.tell(Event::Connected { peer, export: name });
+    link.tell(Event::Connected { purpose: Purpose::Nbd, peer, export: name });
     transmission::run(&export, agreed, link)
 }
 

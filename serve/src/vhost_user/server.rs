@@ -197,7 +197,8 @@ impl House {
         let why = self.serve(ticket).unwrap_or_else(|error| words(&error, ticket.is_stopping()));
         *self.seat.lock() = None;
         self.left.notify_all();
-        ticket.tell(Event::Ended { peer, why, no_memory: false });
+        let purpose = Purpose::VhostUser;
+        ticket.tell(Event::Ended { purpose, peer, why, no_memory: false });
     }
 
     /// Takes the seat. False if another frontend keeps it.
@@ -223,7 +224,8 @@ impl House {
         if !ticket.engage(&self.name) {
             return Ok("it made way for another");
         }
-        ticket.tell(Event::Connected { peer, export: self.name.clone() });
+        let (purpose, export) = (Purpose::VhostUser, self.name.clone());
+        ticket.tell(Event::Connected { purpose, peer, export });
         let frontend = Arc::new(Frontend::new(self.queue_service(peer), self.history.clone()));
         let mut messages =
             BackendReqHandler::from_stream(UnixStream::from(stream), frontend.clone());
@@ -233,7 +235,8 @@ impl House {
         }
         frontend.end();
         if frontend.is_foreign() {
-            return Ok("its guest was served by another server, and what it stored there is gone");
+            ticket.tell(Event::Foreign { peer });
+            return Ok("its disk was that of another server");
         }
         outcome.map(|()| "")
     }

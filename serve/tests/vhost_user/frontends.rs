@@ -2,7 +2,7 @@
 
 use crate::guest::{BASE, Guest, MEMORY, OK, PATIENCE, is_told, rings};
 use crate::rig::{Rig, SIZE, pattern, wait_until};
-use ramfold_serve::{Event, Purpose, Refused, ServeError, VhostUser, VhostUserConfig};
+use ramfold_serve::{Event, Peer, Purpose, Refused, ServeError, VhostUser, VhostUserConfig};
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -53,9 +53,10 @@ fn a_guest_of_another_server_is_refused_because_its_disk_is_gone() {
     let mut guest = Guest::greet(&rig.path, 1).unwrap();
     guest.share().unwrap();
     guest.start(0, 10).expect_err("it was served elsewhere");
+    let own = std::process::id();
     rig.wait_for(
         "the reason",
-        |event| matches!(event, Event::Ended { why, .. } if why.contains("by another server")),
+        |event| matches!(event, Event::Foreign { peer: Peer::Process(pid) } if *pid == own),
     );
     drop(guest);
     rig.assert_well();

@@ -146,8 +146,15 @@ fn cells(row: &Row) -> [String; 8] {
         human(bytes("accounted_bytes")),
         limit(bytes("mem_limit")),
         super::table::ratio(bytes("orig_data_size"), bytes("accounted_bytes")),
-        server["uris"][0].as_str().unwrap_or("-").to_owned(),
+        address(server),
     ]
+}
+
+/// The first address at which the device is served.
+fn address(server: &Value) -> String {
+    let machines = || Some(format!("vhost-user:{}", server["vhost_user"][0]["path"].as_str()?));
+    let uri = server["uris"][0].as_str().map(str::to_owned);
+    uri.or_else(machines).unwrap_or_else(|| "-".to_owned())
 }
 
 fn limit(bytes: u64) -> String {
