@@ -49,6 +49,7 @@ start() {
     "$ramfold" serve --size 512M --memory-limit 400M --vhost-user "$socket" \
         2>> "$work/said" > "$work/serving" &
     echo $! > "$work/server"
+    disown
     local _
     for _ in $(seq 100); do
         [ -S "$socket" ] && "$ramfold" stat zram0 > /dev/null 2>&1 && return
@@ -99,13 +100,13 @@ for part in "${parts[@]}"; do
     [ "$part" != disk ] || programs=("$(command -v fio)" "$(command -v mke2fs)" "$(command -v e2fsck)")
     memory=1024
     [ "$part" != swap ] || memory=512
-    status=0
+    echo 1 > "$work/status"
     exec 3< <("$here/boot.sh" -t 180 -m "$memory" -k virtio_blk "$kernel" "$here/vhost.guest" \
         part="$work/part" "${programs[@]}" -- \
         -object "memory-backend-memfd,id=shared,size=${memory}M,share=on" \
         -machine memory-backend=shared \
         -chardev "socket,id=disk,path=$socket,reconnect=1" \
-        -device vhost-user-blk-pci,chardev=disk,num-queues=2 2> "$work/qemu"; echo "status $?")
+        -device vhost-user-blk-pci,chardev=disk,num-queues=2 2> "$work/qemu" && echo 'status 0' || echo "status $?")
     listen <&3
     exec 3<&-
     status=$(cat "$work/status")

@@ -1,9 +1,9 @@
 //! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
-//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving ..." -> signal
-//!                                                                                             |
-//!   exit <- "... are gone" <- control socket, the doors stopped <- unmounted <----------------'
+//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving .."
+//!                                                                                    |
+//!   exit <- ".. are gone" <- control socket, the doors stopped <- unmounted <----- signal
 //! ```
 //!
 //! Invariant: signals are watched before there is a socket. So a signal that comes early does not
@@ -20,7 +20,6 @@ mod ending;
 mod episodes;
 mod log;
 mod machines;
-mod monitoring;
 mod notice;
 mod page_types;
 mod pidfile;
@@ -128,7 +127,7 @@ fn serve_until(
     let answers = Answers::new(Arc::clone(&devices), open, seen);
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
-    let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
+    let metrics = doors::start_metrics(args, &handler, watch.observer(), log)?;
     metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
     let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));

@@ -1,7 +1,8 @@
 //! What happens at a door, for an owner that wants to know.
 //!
 //! ```text
-//!   service: Refused, Displaced      session: Connected, Foreign, Stalled, Recovered, Broken, Ended
+//!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Ended
+//!        |                           machines: Foreign, Broken |
 //!        '----------------------- Observer ---------------------'
 //! ```
 //!

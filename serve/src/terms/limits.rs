@@ -92,6 +92,9 @@ pub(crate) const SEGMENT_MAX: u32 = 64 << 10; // 64 KiB
 pub(crate) const ZEROED_SEGMENTS_MAX: u32 = 32;
 /// The most sectors of one such range: whole pages, and less than 4 GiB, as with NBD.
 pub(crate) const ZEROED_SECTORS_MAX: u32 = (u32::MAX - (PAGE as u32 - 1)) / 512; // 8 388 600
+/// Answers to a guest are told as soon as they are about so many bytes. A guest that waits for them
+/// then works on these while the next ones are made.
+pub(crate) const TELL_AT: usize = 2 * PAGE; // 8 KiB
 /// Bytes of the configuration space of a block device.
 pub(crate) const CONFIG_BYTES: usize = 60;
 

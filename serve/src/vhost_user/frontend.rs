@@ -1,7 +1,7 @@
 //! What a frontend asks for about its rings and its memory, one message after the other.
 //!
 //! ```text
-//!   message --> rings that it is about: paused --> changed --> resumed, if all their parts are there
+//!   message --> its rings: paused --> changed --> resumed, if all their parts are there
 //! ```
 //!
 //! The library `vhost` reads messages and their descriptors, checks their form, and sends replies.
@@ -230,11 +230,17 @@ impl VhostUserBackendReqHandler for Frontend {
     }
 
     fn set_vring_call(&self, index: u8, file: Option<File>) -> Result<()> {
-        self.change(index.into(), |ring, _| ring.called_by(file).map_err(Error::ReqHandlerError))
+        self.change(index.into(), |ring, _| {
+            ring.called_by(file);
+            Ok(())
+        })
     }
 
     fn set_vring_err(&self, index: u8, file: Option<File>) -> Result<()> {
-        self.change(index.into(), |ring, _| ring.errors_to(file).map_err(Error::ReqHandlerError))
+        self.change(index.into(), |ring, _| {
+            ring.errors_to(file);
+            Ok(())
+        })
     }
 
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {

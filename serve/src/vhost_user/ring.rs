@@ -147,8 +147,8 @@ impl Ring {
         queue.set_ready(true);
         self.addressed = aligned && queue.is_valid(memory);
         self.is_broken = false;
-        // relaxed: the guest waits for this server, and changes nothing. Its count of answers goes on
-        // where it is, as with QEMU's own servers.
+        // relaxed: the guest waits for this server, and changes nothing. Its count of answers goes
+        // on where it is, like with QEMU's own servers.
         let used = queue.used_idx(memory, Ordering::Relaxed);
         match used {
             Ok(used) if self.addressed => queue.set_next_used(used.0),
@@ -158,24 +158,18 @@ impl Ring {
     }
 
     pub(super) fn kicked_by(&mut self, file: Option<File>) -> io::Result<()> {
-        self.kick = file.map(event).transpose()?;
+        let kick = file.map(OwnedFd::from);
+        // Nobody but the server waits in it, so the frontend does not notice.
+        kick.as_ref().map_or(Ok(()), |kick| ioctl_fionbio(kick, true))?;
+        self.kick = kick.map(Arc::new);
         Ok(())
     }
 
-    pub(super) fn called_by(&mut self, file: Option<File>) -> io::Result<()> {
-        self.call = file.map(event).transpose()?;
-        Ok(())
+    pub(super) fn called_by(&mut self, file: Option<File>) {
+        self.call = file.map(|file| Arc::new(file.into()));
     }
 
-    pub(super) fn errors_to(&mut self, file: Option<File>) -> io::Result<()> {
-        self.error = file.map(event).transpose()?;
-        Ok(())
+    pub(super) fn errors_to(&mut self, file: Option<File>) {
+        self.error = file.map(|file| Arc::new(file.into()));
     }
-}
-
-/// An event of the frontend that no thread of ours waits in, whatever it really is.
-fn event(file: File) -> io::Result<Arc<OwnedFd>> {
-    let fd = OwnedFd::from(file);
-    ioctl_fionbio(&fd, true)?;
-    Ok(Arc::new(fd))
 }

@@ -150,7 +150,7 @@ impl VhostUser {
         &self.house.name
     }
 
-    /// The socket's path, as it was given.
+    /// The socket's path in the form that was given.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -32,8 +32,8 @@ pub(super) const STATUS_UNSUPP: u8 = 2;
 /// The flag of a segment that lets zeros be a hole.
 pub(super) const SEGMENT_UNMAP: u32 = 1;
 
-pub(super) const F_SIZE_MAX: u64 = 1 << 1;
-pub(super) const F_SEG_MAX: u64 = 1 << 2;
+pub(super) const F_SIZE_MAX: u64 = 1 << 1; // bit 1
+pub(super) const F_SEG_MAX: u64 = 1 << 2; // bit 2
 pub(super) const F_RO: u64 = 1 << 5;
 pub(super) const F_BLK_SIZE: u64 = 1 << 6;
 pub(super) const F_FLUSH: u64 = 1 << 9;

@@ -10,7 +10,7 @@
 //! Invariants
 //! - W1. One thread has a queue. It gives the queue back when it ends, with every request that it
 //!   took answered. So where the queue stands is one number, and nothing is in flight.
-//! - W2. Answers are told as soon as they make `SEND_AT` bytes, or when no request is left.
+//! - W2. Answers are told as soon as they make `TELL_AT` bytes, or when no request is left.
 //! - W3. A ring that makes no sense ends its thread. The thread never waits for the guest except
 //!   in `poll`, where a stop wakes it.
 //!
@@ -20,7 +20,7 @@ use super::chain::Chain;
 use super::request::Desk;
 use super::wire::ID_BYTES;
 use crate::doors::{Buffer, Event, Meter, Observer, Peer};
-use crate::terms::limits::{PAGE, PIECE, SEND_AT};
+use crate::terms::limits::{PAGE, PIECE, TELL_AT};
 use disk::Disk;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -140,7 +140,7 @@ impl Worker {
             while !self.stop.is_told() {
                 let Some(answered) = self.answer_next(&memory, chain)? else { break };
                 untold += answered;
-                if untold >= SEND_AT {
+                if untold >= TELL_AT {
                     self.tell(&memory)?;
                     untold = 0;
                 }
@@ -211,9 +211,14 @@ fn take_kick(kick: &OwnedFd) -> Result<(), &'static str> {
     }
 }
 
-/// Adds one to an event. If the event is full or gone, there is nobody to tell.
+/// Adds one to an event, if it takes that at once. The frontend may wait in it, so whether it
+/// blocks is the frontend's choice. If it is full, the guest was told already.
 fn notify(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    let now = Timespec::default();
+    let mut room = [PollFd::new(event, PollFlags::OUT)];
+    if poll(&mut room, Some(&now)).is_ok() && room[0].revents().contains(PollFlags::OUT) {
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+    }
 }
 
 fn words(error: &Error) -> &'static str {

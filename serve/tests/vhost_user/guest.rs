@@ -251,7 +251,7 @@ impl Guest {
         }
     }
 
-    /// Sends a request whose data lies in pieces of at most `piece` bytes, and waits for its answer.
+    /// Sends a request whose data lies in pieces of up to `piece` bytes, and waits for its answer.
     pub(crate) fn request(
         &mut self,
         queue: usize,

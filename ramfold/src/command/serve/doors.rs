@@ -1,4 +1,5 @@
-//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, and as a mounted tree.
+//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, for monitoring, and as a
+//! mounted tree.
 //!
 //! | given | NBD | control |
 //! |---|---|---|
@@ -23,8 +24,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serve::control::{Control, Handler};
+use serve::control::{Control, Handler, Request, Response};
 use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
+use serve::metrics::{Metrics, MetricsFormat, MetricsPlace, Render};
 use serve::{Observer, PassedSockets, ServeError, ServerConfig, runtime, shell};
 use zram::Devices;
 
@@ -32,6 +34,7 @@ use super::log::Log;
 use super::page_types;
 use crate::line::Failure;
 use crate::line::args;
+use crate::line::exposition;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.
@@ -205,6 +208,41 @@ pub(super) fn mount(
         complain,
     };
     Ok(Arc::new(Fuse::mount(Arc::clone(devices), config)?))
+}
+
+/// Serves the figures, if it was asked for. A scrape asks what `stat` asks, so the two agree.
+pub(super) fn start_metrics(
+    args: &args::Serve,
+    handler: &Arc<Handler>,
+    observer: Observer,
+    log: &Log,
+) -> Result<Option<Arc<Metrics>>, Failure> {
+    let Some(place) = args.monitoring.place() else { return Ok(None) };
+    let handler = Arc::clone(handler);
+    let render: Arc<Render> = Arc::new(move |format| document(&*handler, format));
+    let metrics =
+        Metrics::start(&place, render, observer).map_err(|error| metrics_refusal(&place, error))?;
+    log.mention(format!("{}: metrics at {}", args.name, metrics.address()));
+    Ok(Some(Arc::new(metrics)))
+}
+
+fn document(handler: &Handler, format: MetricsFormat) -> String {
+    match handler(Request::Stat { device: None }) {
+        Response::Ok(stat) => exposition::render(&[(None, &stat)], format),
+        // The server cannot be asked only if it is about to end.
+        _ => exposition::render(&[], format),
+    }
+}
+
+/// Names the option, because other doors fail in the same way.
+fn metrics_refusal(place: &MetricsPlace, error: ServeError) -> Failure {
+    match (&error, place) {
+        (ServeError::NotLoopback(_), _) => {
+            let right = "or give --metrics-anywhere if it is meant";
+            Failure::Usage(format!("--metrics: {error}, {right}"))
+        }
+        _ => Failure::about("--metrics", error),
+    }
 }
 
 /// The runtime directory, or `None` if it is not available and the server has another place.
