@@ -63,7 +63,7 @@ const TIME_MS: u64 = 3000;
 const QUICK_TIME_MS: u64 = 100;
 const NBD: &str = "nbd";
 const VHOST_USER: &str = "vhost-user";
-const SEED: u64 = 0x646f_6f72_73;
+const SEED: u64 = 0x0064_6f6f_7273;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;

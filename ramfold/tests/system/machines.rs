@@ -30,7 +30,7 @@ struct Machine(UnixStream);
 impl Machine {
     fn connect(path: &Path) -> Machine {
         let stream = UnixStream::connect(path).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("as the test needs it");
         let mut machine = Machine(stream);
         machine.say(SET_OWNER, &[]);
         machine
@@ -40,7 +40,7 @@ impl Machine {
     fn attach(path: &Path) -> Machine {
         let mut machine = Machine::connect(path);
         machine.features().expect("the disk is free");
-        let known = machine.ask(GET_PROTOCOL_FEATURES, &[]).unwrap();
+        let known = machine.ask(GET_PROTOCOL_FEATURES, &[]).expect("as the test needs it");
         machine.say(SET_PROTOCOL_FEATURES, &known);
         machine
     }
@@ -57,7 +57,7 @@ impl Machine {
         self.say(code, body);
         let mut head = [0; 12];
         self.0.read_exact(&mut head)?;
-        let len = u32::from_le_bytes(head[8..].try_into().unwrap());
+        let len = u32::from_le_bytes(head[8..].try_into().expect("as the test needs it"));
         let mut body = vec![0; len as usize];
         self.0.read_exact(&mut body)?;
         Ok(body)
@@ -65,14 +65,14 @@ impl Machine {
 
     fn features(&mut self) -> std::io::Result<u64> {
         let body = self.ask(GET_FEATURES, &[])?;
-        Ok(u64::from_le_bytes(body.try_into().unwrap()))
+        Ok(u64::from_le_bytes(body.try_into().expect("as the test needs it")))
     }
 
     /// Bytes of the disk.
     fn size(&mut self) -> u64 {
         let asked = [0_u32, 8, 0].map(u32::to_le_bytes).concat();
         let body = self.ask(GET_CONFIG, &[&asked[..], &[0; 8]].concat()).expect("a configuration");
-        u64::from_le_bytes(body[12..20].try_into().unwrap()) * 512
+        u64::from_le_bytes(body[12..20].try_into().expect("as the test needs it")) * 512
     }
 }
 
@@ -91,7 +91,7 @@ fn served(scratch: &Scratch, arguments: &[&str]) -> Process {
 fn stat(scratch: &Scratch, arguments: &[&str]) -> String {
     let mut command = Command::new(BINARY);
     command.arg("stat").args(arguments).env("XDG_RUNTIME_DIR", scratch.path(""));
-    let output = command.output().unwrap();
+    let output = command.output().expect("as the test needs it");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -222,7 +222,7 @@ mod tests {
             let (mut at, end) = (offset, offset + len);
             for (from, len) in pieces(offset, len) {
                 prop_assert_eq!(from, at);
-                prop_assert!(len >= 1 && len <= PIECE);
+                prop_assert!((1..=PIECE).contains(&len));
                 at += len as u64;
                 let is_last = at == end;
                 prop_assert!(is_last || at.is_multiple_of(PAGE as u64), "it ends within a page");

@@ -226,6 +226,7 @@ impl House {
         }
         let (purpose, export) = (Purpose::VhostUser, self.name.clone());
         ticket.tell(Event::Connected { purpose, peer, export });
+        #[expect(clippy::arc_with_non_send_sync, reason = "the library shares it on this thread")]
         let frontend = Arc::new(Frontend::new(self.queue_service(peer), self.history.clone()));
         let mut messages =
             BackendReqHandler::from_stream(UnixStream::from(stream), frontend.clone());

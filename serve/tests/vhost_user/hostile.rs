@@ -194,6 +194,7 @@ fn a_page_that_changes_while_it_is_written_is_one_that_decodes() {
 
 #[test]
 fn queues_that_cannot_be_are_refused() {
+    type Attempt<'a> = (&'a str, &'a dyn Fn(&mut Guest) -> bool);
     let (rig, _disk) = Rig::compressed();
     let places = |at: u64| VringConfigData {
         queue_max_size: SIZE,
@@ -205,7 +206,7 @@ fn queues_that_cannot_be_are_refused() {
         log_addr: None,
     };
     let frontend = rings(0) + 0x7000_0000_0000;
-    let attempts: [(&str, &dyn Fn(&mut Guest) -> bool); 8] = [
+    let attempts: [Attempt<'_>; 8] = [
         ("no size", &|guest| guest.frontend.set_vring_num(0, 0).is_ok()),
         ("an odd size", &|guest| guest.frontend.set_vring_num(0, 100).is_ok()),
         ("a huge size", &|guest| guest.frontend.set_vring_num(0, 2048).is_ok()),
