@@ -13,6 +13,7 @@ mod codecs;
 mod compact;
 mod cpulists;
 mod device;
+mod doors;
 mod faultin;
 mod fs;
 mod locks;
@@ -25,7 +26,7 @@ mod tiers;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 18] = [
+pub(crate) const STUDIES: [Study; 19] = [
     alloc::STUDY,
     breakdown::STUDY,
     cache::STUDY,
@@ -34,6 +35,7 @@ pub(crate) const STUDIES: [Study; 18] = [
     compact::STUDY,
     cpulists::STUDY,
     device::STUDY,
+    doors::STUDY,
     faultin::STUDY,
     fs::STUDY,
     locks::STUDY,

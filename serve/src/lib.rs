@@ -16,6 +16,7 @@
 //! |---|---|
 //! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`], or every device, over NBD |
 //! | [`TlsConfig`] | encrypts NBD, and asks clients for certificates |
+//! | [`VhostUser`], [`VhostUserConfig`] | serves one disk to a virtual machine |
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`metrics`] | figures for monitoring, over HTTP |
@@ -34,7 +35,7 @@
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// fuse, fuse/channel, metrics, control, nbd, nbd/transmission, tls, doors, terms.
+// fuse, fuse/channel, metrics, control, vhost_user, nbd, nbd/transmission, tls, doors, terms.
 pub mod control;
 mod doors;
 pub mod fuse;
@@ -42,8 +43,10 @@ pub mod metrics;
 mod nbd;
 mod terms;
 mod tls;
+mod vhost_user;
 
 pub use doors::{Event, Observer, Passed, PassedSockets, Peer, Purpose, Refused, Stall, runtime};
 pub use nbd::{Server, ServerConfig};
 pub use terms::{ServeError, limits, notify, shell};
 pub use tls::TlsConfig;
+pub use vhost_user::{VhostUser, VhostUserConfig};

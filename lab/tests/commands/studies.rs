@@ -88,6 +88,18 @@ fn device_in_process_reports_the_store_beside_its_codec() {
     }
 }
 
+/// The client waits in its events, so the server must have left them as they were made.
+#[test]
+fn doors_are_measured_in_pairs() {
+    let document = json("doors", &["doors", "--quick"]);
+    let doors: Vec<&Value> = rows(&document).iter().map(|row| &row["door"]).collect();
+    assert_eq!(doors, ["nbd", "vhost-user"]);
+    for row in rows(&document) {
+        measured(row, &["iops", "lat_us_p50", "lat_us_p99"]);
+    }
+    measured(&rows(&document)[1], &["vs_nbd"]);
+}
+
 #[test]
 fn a_file_is_a_corpus_and_is_named_with_its_checksum() {
     let file = Scratch::new("corpus-file");
@@ -120,9 +132,9 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, codecs, compact, cpulists, \
-             device, faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, teardown, \
-             tiers, writeback, and the tools all, codec-tables, corpus, compare, report and \
-             studies",
+             device, doors, faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, \
+             teardown, tiers, writeback, and the tools all, codec-tables, corpus, compare, report \
+             and studies",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),

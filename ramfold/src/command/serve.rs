@@ -1,9 +1,9 @@
 //! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
-//!   signals watched -> devices -> NBD server -> control socket -> mount -> "serving ..." -> signal
-//!                                                                                             |
-//!   exit <- "... are gone" <- control socket, NBD server stopped <- unmounted <---------------'
+//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving .."
+//!                                                                                    |
+//!   exit <- ".. are gone" <- control socket, the doors stopped <- unmounted <----- signal
 //! ```
 //!
 //! Invariant: signals are watched before there is a socket. So a signal that comes early does not
@@ -19,6 +19,7 @@ mod doors;
 mod ending;
 mod episodes;
 mod log;
+mod machines;
 mod monitoring;
 mod notice;
 mod page_types;
@@ -38,12 +39,13 @@ use zram::{Device, Devices, Opened};
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
-use answers::{Answers, Seen};
+use answers::{Answers, Open, Seen};
 use captive::Captive;
 use doors::Doors;
 use ending::Ending;
 pub(super) use ending::{Hints, Upper};
 use log::Log;
+use machines::Machines;
 use relief::Relief;
 use watch::Watch;
 
@@ -111,13 +113,10 @@ fn serve_until(
     log: &Log,
 ) -> Result<Ended, Failure> {
     let watch = Watch::start(log, Relief::new(host::Pressure::find()))?;
-    let count = args.export.len() as u64 + 1;
-    let limit = devices::memory_limit(args.memory_limit, count)?;
     let default = default_export(args)?;
     let private = args.run.as_ref().map(|_| captive::private_socket(ending)).transpose()?;
     let doors = Doors::choose(args, passed, private, log)?;
-    let (devices, device) = make_devices(args, limit, log)?;
-    devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
+    let (devices, device) = make_devices(args, log)?;
     let start = || {
         let config = doors.config(args, default, watch.observer(), log)?;
         Nbd::start(&devices, &device, config)
@@ -125,11 +124,13 @@ fn serve_until(
     let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
+    let machines = Machines::start(args, &devices, &watch.observer())?;
+    machines.shut_at_last(ending);
     let mount = |directory| doors::mount(directory, args.fuse_io_uring, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
-    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), seen);
-    let answers = Arc::new(answers);
+    let open = Open { server: server.cloned(), tree: tree.clone(), machines: machines.clone() };
+    let answers = Arc::new(Answers::new(Arc::clone(&devices), open, seen));
     let asked = Arc::clone(&answers);
     let handler: Arc<Handler> = Arc::new(move |request| asked.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
@@ -144,6 +145,7 @@ fn serve_until(
     let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
+        machines.announce(log);
     }
     let beats = manager.as_ref().filter(|_| built.is_ok());
     let beats = beats.and_then(|manager| tell(manager, answers, log));
@@ -158,13 +160,14 @@ fn serve_until(
             ending.leave(tree);
             (in_use, false)
         }
-        None => (false, ending.wait(tree.as_deref(), server.is_some())),
+        None => (false, ending.wait(tree.as_deref(), server.is_some() || !machines.is_empty())),
     };
     drop(beats);
     // The server ends whether the manager listens or not.
     let _ = manager.map(|manager| manager.stopping());
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
     nbd.iter().for_each(|nbd| nbd.server.stop());
+    machines.stop(log);
     control.iter().for_each(|control| control.stop());
     metrics.iter().for_each(|metrics| metrics.stop());
     tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());
@@ -175,16 +178,15 @@ fn serve_until(
 }
 
 /// All devices, and the first of them.
-fn make_devices(
-    args: &args::Serve,
-    limit: u64,
-    log: &Log,
-) -> Result<(Arc<Devices>, Arc<Device>), Failure> {
+fn make_devices(args: &args::Serve, log: &Log) -> Result<(Arc<Devices>, Arc<Device>), Failure> {
+    let count = args.export.len() as u64 + 1;
+    let limit = devices::memory_limit(args.memory_limit, count)?;
     let devices = Arc::new(devices::make(args, limit, log)?);
     let device = devices::first(&devices, args, log)?;
     for export in &args.export {
         export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
     }
+    devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
     Ok((devices, device))
 }
 

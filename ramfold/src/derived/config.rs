@@ -296,6 +296,7 @@ mod tests {
             ("fuse-io-uring", "off"),
             ("unix", "/u = v"),
             ("tcp", "127.0.0.1:0"),
+            ("vhost-user", "/v"),
             ("tls-certificates", "/t"),
             ("tls", "on"),
             ("control", "/c.ctl"),

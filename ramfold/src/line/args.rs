@@ -3,6 +3,7 @@
 //! Invariant: every value here is well formed by itself. The command finds out whether the system
 //! grants it (a limit, a socket, a file). Locks: none.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -141,6 +142,10 @@ pub(crate) struct Serve {
     /// Listen on this address; control stays local, under the server's name
     #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
+    /// Serve a disk to a virtual machine at this Unix socket, over vhost-user-blk: the device of
+    /// this name, or the first. Once for each device. Without --unix or --tcp there is no NBD then
+    #[arg(long, value_name = "[NAME=]PATH", requires = "size")]
+    pub(crate) vhost_user: Vec<OsString>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password, only certificates
     #[arg(long, requires = "tcp")]
     pub(crate) tcp_anywhere: bool,
@@ -217,7 +222,7 @@ pub(crate) struct Run {
     pub(crate) quiet: bool,
     /// The program and its arguments, after --
     #[arg(required = true, last = true, value_name = "PROGRAM ARGUMENT")]
-    pub(crate) program: Vec<std::ffi::OsString>,
+    pub(crate) program: Vec<OsString>,
 }
 
 /// What a limit is given as.

@@ -7,6 +7,7 @@
 //!   captive     --run, --pidfile, --exit-with-parent
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
+//!   machines    disks of virtual machines
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
@@ -57,6 +58,7 @@ mod io_uring;
 mod jobs;
 mod lifecycle;
 mod listing;
+mod machines;
 mod metrics;
 mod mounted;
 mod mounted_by_users;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Ended
+//!        |                           machines: Foreign, Broken |
 //!        '----------------------- Observer ---------------------'
 //! ```
 //!
@@ -20,6 +21,8 @@ use std::time::Duration;
 pub enum Purpose {
     /// Reads and writes.
     Nbd,
+    /// The disk of a virtual machine.
+    VhostUser,
     /// Questions about the server.
     Control,
     /// Figures for monitoring.
@@ -73,6 +76,8 @@ pub enum Event {
     },
     /// A client has chosen an export, and is served.
     Connected {
+        /// What the door is for.
+        purpose: Purpose,
         /// The client.
         peer: Peer,
         /// The export's name.
@@ -92,8 +97,22 @@ pub enum Event {
         /// The client.
         peer: Peer,
     },
-    /// An NBD connection is over.
+    /// A virtual machine was refused, because its disk was that of another server, and is gone.
+    Foreign {
+        /// The virtual machine.
+        peer: Peer,
+    },
+    /// A virtual machine's queue is served no more, because its ring makes no sense.
+    Broken {
+        /// The virtual machine.
+        peer: Peer,
+        /// The reason, in a few words.
+        why: &'static str,
+    },
+    /// An NBD connection, or that of a virtual machine, is over.
     Ended {
+        /// What the door is for.
+        purpose: Purpose,
         /// The client.
         peer: Peer,
         /// The reason, in a few words.

@@ -3,9 +3,10 @@
 //! Invariant: every call that blocks returns after another thread has called `end`, and a `receive`
 //! also after `end_input`. Locks: none.
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,21 @@ impl Socket {
                 other => return other.map(|(_, received)| received),
             }
         }
+    }
+
+    /// Waits until there are bytes, or the peer has closed, without taking any.
+    pub(crate) fn wait_for_input(&self) -> Result<(), Errno> {
+        loop {
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None) {
+                Err(Errno::INTR) => {}
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// The same socket, for code that owns its end.
+    pub(crate) fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// Sends all of `bytes`. It waits for the peer as long as it takes, or as long as the limit on

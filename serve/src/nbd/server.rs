@@ -207,7 +207,8 @@ fn converse(offer: &Offer<'_>, ticket: &Ticket, meter: &Arc<Meter>, waits: Waits
     let end = ended.err().unwrap_or(End::Done);
     if ticket.refused().is_none() {
         let (peer, no_memory) = (ticket.peer(), end == End::NoMemory);
-        ticket.tell(Event::Ended { peer, why: end.words(), no_memory });
+        let purpose = Purpose::Nbd;
+        ticket.tell(Event::Ended { purpose, peer, why: end.words(), no_memory });
     }
 }
 
@@ -216,7 +217,7 @@ fn serve(offer: &Offer<'_>, link: &mut Link<'_>) -> Result<(), End> {
     let (export, agreed) = handshake::negotiate(offer.exports, offer.tls, link)?;
     link.engage(export.name())?;
     let (peer, name) = (link.peer(), export.name().to_owned());
-    link.tell(Event::Connected { peer, export: name });
+    link.tell(Event::Connected { purpose: Purpose::Nbd, peer, export: name });
     transmission::run(&export, agreed, link)
 }
 

@@ -70,6 +70,8 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The device has no size, or cannot be opened.
+    NoDisk(String),
     /// No thread could be started.
     Thread(io::Error),
 }
@@ -134,6 +136,7 @@ impl fmt::Display for ServeError {
                 "there is no /dev/fuse: load the module fuse, or give the container the device",
             ),
             Self::Mount { path, source } => write!(f, "cannot mount {}: {source}", path.display()),
+            Self::NoDisk(why) => f.write_str(why),
             Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
         }
     }

@@ -78,6 +78,31 @@ pub(crate) const EXTENTS_MAX: usize = 1024; // 8 KiB of reply
 /// The most questions to the disk for one block status reply.
 pub(crate) const EXTENT_PROBES_MAX: usize = 8192;
 
+/// How many queues a virtual machine may have for a disk. Each that it uses has a thread.
+pub const VHOST_QUEUES_MAX: u16 = 64;
+/// The most requests on a queue.
+pub(crate) const VHOST_QUEUE_SIZE_MAX: u16 = 1024;
+/// The most regions of a virtual machine's memory.
+pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
+/// How many connections a vhost-user server has at a time: one that it serves, and some that wait.
+pub(crate) const FRONTENDS_MAX: usize = 8;
+/// How long a frontend waits for the one before it to leave.
+pub(crate) const SEAT_MAX: Duration = Duration::from_secs(1);
+/// The most buffers of data in one request of a guest. The smallest usual queue has 128 places, and
+/// header and status take two.
+pub(crate) const CHAIN_SEGMENTS_MAX: u32 = 126;
+/// The most bytes of one such buffer.
+pub(crate) const SEGMENT_MAX: u32 = 64 << 10; // 64 KiB
+/// The most ranges of one discard or zeroing.
+pub(crate) const ZEROED_SEGMENTS_MAX: u32 = 32;
+/// The most sectors of one such range: whole pages, and less than 4 GiB, as with NBD.
+pub(crate) const ZEROED_SECTORS_MAX: u32 = (u32::MAX - (PAGE as u32 - 1)) / 512; // 8 388 600
+/// Answers to a guest are told as soon as they are about so many bytes. A guest that waits for them
+/// then works on these while the next ones are made.
+pub(crate) const TELL_AT: usize = 2 * PAGE; // 8 KiB
+/// Bytes of the configuration space of a block device.
+pub(crate) const CONFIG_BYTES: usize = 60;
+
 const _: () = assert!(INBOX_MAX >= OPTION_DATA_MAX, "an option's data must fit the inbox");
 const _: () = assert!(INBOX_MAX >= 2 * PAGE, "an inbox must take a page to write in one go");
 const _: () =
@@ -87,3 +112,6 @@ const _: () = assert!(OUTBOX_MAX >= 8 * EXTENTS_MAX + 64, "a full status reply m
 const _: () = assert!(PIECE.is_multiple_of(PAGE), "pieces of an aligned read end on pages");
 const _: () = assert!(SEND_AT <= OUTBOX_MAX, "else nothing would be sent before it is full");
 const _: () = assert!(PIECE >= 64 << 10, "an unfragmented read of 64 KiB must be served");
+const _: () =
+    assert!(CHAIN_SEGMENTS_MAX * SEGMENT_MAX <= PAYLOAD_MAX, "a guest may ask for so much");
+const _: () = assert!(ZEROED_SECTORS_MAX.is_multiple_of(PAGE as u32 / 512), "whole pages");

@@ -1,7 +1,7 @@
 //! The answers of a running server on its control socket.
 //!
 //! ```text
-//!   stat              {"name", .., "server": {"pid", "connections", "uris", "notices"}}
+//!   stat              {"name", .., "server": {"pid", "connections", "uris", .., "notices"}}
 //!   classes           {"text": the kernel's table, "rows": [{..}, ..]}
 //!   pagetypeinfo      {"text": the kernel's text, "zone": {..}}
 //!   set               "what was done"
@@ -26,6 +26,7 @@ use zram::{Device, Devices, ZramStat};
 use zsmalloc::ClassTable;
 
 use super::document;
+use super::machines::Machines;
 use super::page_types;
 use super::relief::Relieved;
 use super::watch::Board;
@@ -36,12 +37,19 @@ use crate::line::size::{count, human};
 /// The number of the device that is the default export.
 const SERVED: u32 = 0;
 
-/// What is asked: the devices, their NBD server and mount if there are any, and the notices.
+/// What is asked: the devices, their doors, and the notices.
 pub(crate) struct Answers {
     devices: Arc<Devices>,
-    server: Option<Arc<Server>>,
-    tree: Option<Arc<Fuse>>,
+    open: Open,
     seen: Seen,
+}
+
+/// The doors of the server.
+#[derive(Default)]
+pub(crate) struct Open {
+    pub(crate) server: Option<Arc<Server>>,
+    pub(crate) tree: Option<Arc<Fuse>>,
+    pub(crate) machines: Machines,
 }
 
 /// What the thread that watches has to say.
@@ -51,13 +59,8 @@ pub(crate) struct Seen {
 }
 
 impl Answers {
-    pub(crate) fn new(
-        devices: Arc<Devices>,
-        server: Option<Arc<Server>>,
-        tree: Option<Arc<Fuse>>,
-        seen: Seen,
-    ) -> Answers {
-        Answers { devices, server, tree, seen }
+    pub(crate) fn new(devices: Arc<Devices>, open: Open, seen: Seen) -> Answers {
+        Answers { devices, open, seen }
     }
 
     pub(crate) fn answer(&self, request: Request) -> Response {
@@ -88,13 +91,16 @@ impl Answers {
         let figures = disks.iter().map(|disk| disk.mm_stat().0);
         let sum = |sum: (u64, u64), figures: [u64; 9]| (sum.0 + figures[0], sum.1 + figures[2]);
         let (stored, held) = figures.fold((0, 0), sum);
-        let clients = self.server.as_ref().map(|server| server.connections() as u64);
+        let clients = self.open.server.as_ref().map(|server| server.connections() as u64);
         let clients = clients.map_or(String::new(), |them| format!(", {}", count(them, "client")));
+        let machines = self.open.machines.connected();
+        let machines =
+            machines.map_or(String::new(), |them| format!(", {}", count(them, "machine")));
         let devices = count(disks.len() as u64, "device");
         let (stored, held) = (human(stored), human(held));
         let matter = self.seen.board.lines().into_iter().next();
         let matter = matter.map_or(String::new(), |matter| format!("; {matter}"));
-        format!("{devices}{clients}; {stored} stored in {held}{matter}")
+        format!("{devices}{clients}{machines}; {stored} stored in {held}{matter}")
     }
 
     /// The device of this name, or all.
@@ -109,7 +115,7 @@ impl Answers {
         // Any program may ask, so the name is judged here as well.
         let device = Export { name: device_name(&name)?, size }.add_to(&self.devices)?;
         let size = device.disk().map_or(0, |disk| disk.config().disksize);
-        let uris = self.server.as_ref().map_or_else(Vec::new, |server| server.uris_of(&name));
+        let uris = self.open.server.as_ref().map_or_else(Vec::new, |server| server.uris_of(&name));
         let at = uris.first().map_or_else(String::new, |uri| format!(": {uri}"));
         Ok(format!("{name} of {} was added{at}", human(size)).into())
     }
@@ -130,7 +136,7 @@ impl Answers {
     /// server holds.
     fn stat_of(&self, device: &Device) -> Value {
         let served = device.id() == SERVED;
-        let server = self.server.as_ref().filter(|_| device.disk().is_some());
+        let server = self.open.server.as_ref().filter(|_| device.disk().is_some());
         let connections = |server: &Arc<Server>| match served {
             true => server.connections(),
             false => server.connections_to(device.name()),
@@ -143,9 +149,10 @@ impl Answers {
             "connections": server.map_or(0, connections),
             "connections_to_device": server.map_or(0, |it| it.connections_to(device.name())),
             "uris": uris,
+            "vhost_user": self.open.machines.stat_of(device.name()),
             "notices": if served { self.seen.board.lines() } else { Vec::new() },
         });
-        answer["server"]["tree"] = self.tree.as_deref().map_or(Value::Null, document::tree);
+        answer["server"]["tree"] = self.open.tree.as_deref().map_or(Value::Null, document::tree);
         // These are of the whole process, so they are beside every device's figures.
         answer["anonymous_bytes"] = json!(host::smaps::anonymous_bytes().ok());
         answer["pressure"] = self.seen.relieved.value();
@@ -154,12 +161,14 @@ impl Answers {
 
     fn with_server(&self, device: &Device) -> ZramStat {
         let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
-        let nbd = self.server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
-        let tree = self.tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));
+        let Open { server, tree, machines } = &self.open;
+        let nbd = server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
+        let tree = tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));
+        let machines = (machines.queues(), machines.buffer_bytes());
         // The LZ4 library keeps a state for every thread that compresses. Those are the threads of
-        // connections and of the mount.
-        let threads = (nbd.0 + tree.0) * disk.config().algorithm.thread_bytes();
-        stat.with_server((nbd.1 + tree.1) as u64, threads as u64)
+        // connections, of the mount, and of the queues of virtual machines.
+        let threads = (nbd.0 + tree.0 + machines.0) * disk.config().algorithm.thread_bytes();
+        stat.with_server((nbd.1 + tree.1 + machines.1) as u64, threads as u64)
     }
 }
 
@@ -217,7 +226,7 @@ mod tests {
         config.tcp.push("127.0.0.1:0".into());
         let server = Arc::new(Server::start_devices(Arc::clone(&devices), config).unwrap());
         let seen = Seen { board: Board::new(), relieved: Relieved::new() };
-        Answers::new(devices, Some(server), None, seen)
+        Answers::new(devices, Open { server: Some(server), ..Open::default() }, seen)
     }
 
     impl Answers {

@@ -3,7 +3,7 @@
 //! | given | NBD | control |
 //! |---|---|---|
 //! | nothing | `NAME.sock` in the runtime directory | `NAME.ctl` there |
-//! | `--fuse` alone | none | `NAME.ctl` there |
+//! | `--fuse` or `--vhost-user` alone | none | `NAME.ctl` there |
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
 //! | NBD sockets that were passed | these | none |
@@ -78,10 +78,12 @@ impl Doors {
         let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
         let beside = beside.into_iter().chain(control).collect();
-        let nbd = placed || args.fuse.is_none();
+        let nbd = placed || (args.fuse.is_none() && args.vhost_user.is_empty());
         if !nbd && args.tls.is_given() {
-            let why = "--tls: with --fuse alone there is no NBD; give --unix or --tcp as well";
-            return Err(Failure::Usage(why.to_owned()));
+            let other = if args.fuse.is_some() { "--fuse" } else { "--vhost-user" };
+            let why =
+                format!("--tls: with {other} alone there is no NBD; give --unix or --tcp too");
+            return Err(Failure::Usage(why));
         }
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
@@ -262,7 +264,7 @@ fn warn_unlisted(error: &ServeError, log: &Log) {
 }
 
 /// The socket of an option as an absolute path, so that its address is right in every directory.
-fn own_socket(path: &Path, option: &str) -> Result<PathBuf, Failure> {
+pub(super) fn own_socket(path: &Path, option: &str) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(path).map_err(|error| Failure::about(option, error))?;
     if path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
         let why = "a path that ends in .ctl is that of a control socket";

@@ -53,6 +53,10 @@ pub(super) enum Notice {
     ClientStalled { peer: Peer, stall: Stall, silent: Duration },
     /// There was no memory for a client's buffers.
     ClientNoMemory { peer: Peer },
+    /// A virtual machine wants to go on with the disk of another server.
+    MachineForeign { peer: Peer },
+    /// A virtual machine's queue is served no more.
+    QueueBroken { peer: Peer, why: &'static str },
 }
 
 /// What notices of one episode have in common.
@@ -77,6 +81,8 @@ impl Notice {
             Notice::ClientDisplaced { purpose, .. } => ("displaced", format!("{purpose:?}")),
             Notice::ClientStalled { peer, .. } => return Subject::stall_of(*peer),
             Notice::ClientNoMemory { .. } => ("client memory", String::new()),
+            Notice::MachineForeign { peer } => ("foreign", peer.to_string()),
+            Notice::QueueBroken { peer, .. } => ("queue", peer.to_string()),
         };
         Subject { kind, of }
     }
@@ -130,6 +136,13 @@ impl Notice {
             Notice::ClientNoMemory { peer } => {
                 format!("an NBD client ({peer}) was given up: there is no memory for its buffers")
             }
+            Notice::MachineForeign { peer } => format!(
+                "a virtual machine ({peer}) was refused: its disk was that of another server, and \
+                 what it stored there is gone"
+            ),
+            Notice::QueueBroken { peer, why } => {
+                format!("a virtual machine ({peer}) has a queue that is served no more: {why}")
+            }
         }
     }
 
@@ -181,6 +194,10 @@ impl Notice {
                 }
             ),
             Notice::ClientNoMemory { .. } => "end other programs, or other clients".to_owned(),
+            Notice::MachineForeign { .. } => {
+                "restart the machine; it gets an empty disk".to_owned()
+            }
+            Notice::QueueBroken { .. } => "its driver is at fault; restart the machine".to_owned(),
         }
     }
 }
@@ -198,9 +215,10 @@ impl fmt::Display for Notice {
     }
 }
 
-fn client(purpose: Purpose) -> &'static str {
+pub(super) fn client(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Nbd => "an NBD client",
+        Purpose::VhostUser => "a virtual machine",
         Purpose::Control => "a caller of the control socket",
         Purpose::Metrics => "a reader of metrics",
     }
@@ -304,6 +322,16 @@ mod tests {
             ),
             (stalled(Stall::Request), "has not sent the rest of a request for 5 s"),
             (Notice::ClientNoMemory { peer }, "no memory for its buffers; end other programs"),
+            (
+                Notice::MachineForeign { peer },
+                "a virtual machine (pid 7) was refused: its disk was that of another server, and \
+                 what it stored there is gone; restart the machine",
+            ),
+            (
+                Notice::QueueBroken { peer, why: "it is odd" },
+                "a virtual machine (pid 7) has a queue that is served no more: it is odd; its \
+                 driver is at fault",
+            ),
         ];
         rows.iter().for_each(|(notice, expected)| says(notice, expected));
     }

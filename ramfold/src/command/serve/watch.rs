@@ -26,7 +26,7 @@ use zram::{Attribute, Device, Devices, TroubleStat, Zram};
 
 use super::episodes::Episodes;
 use super::log::Log;
-use super::notice::{Notice, Place, Subject};
+use super::notice::{Notice, Place, Subject, client};
 use super::relief::{Relief, Relieved};
 use crate::line::Failure;
 use crate::line::size::human;
@@ -159,12 +159,16 @@ impl Watcher {
             Event::Ended { peer, no_memory: true, .. } => {
                 self.occurs(Notice::ClientNoMemory { peer });
             }
-            Event::Connected { peer, export } => {
-                self.log.detail(|| format!("an NBD client ({peer}) is connected to {export}"));
-            }
-            Event::Ended { peer, why, .. } => {
+            Event::Foreign { peer } => self.occurs(Notice::MachineForeign { peer }),
+            Event::Broken { peer, why } => self.occurs(Notice::QueueBroken { peer, why }),
+            Event::Connected { purpose, peer, export } => {
                 self.log
-                    .detail(|| format!("the connection of an NBD client ({peer}) ended: {why}"));
+                    .detail(|| format!("{} ({peer}) is connected to {export}", client(purpose)));
+            }
+            Event::Ended { purpose, peer, why, .. } => {
+                self.log.detail(|| {
+                    format!("the connection of {} ({peer}) ended: {why}", client(purpose))
+                });
             }
             // Events that this program does not know yet.
             _ => {}

@@ -185,10 +185,16 @@ fn table(rows: &[Row], servers: usize) -> String {
         let server = &row.stat["server"];
         let line = line(&row.name, width, &server["pid"].to_string(), &row.cells());
         // It is whole, because people paste it.
-        let address = server["uris"][0].as_str();
-        address.map_or(line.clone(), |address| format!("{line}  {}\n", one_line(address)))
+        let address = address(server);
+        address.map_or(line.clone(), |address| format!("{line}  {}\n", one_line(&address)))
     });
     std::iter::once(line("NAME", width, "PID", &header)).chain(lines).collect()
+}
+
+/// The first address at which the device is served.
+fn address(server: &Value) -> Option<String> {
+    let machines = || Some(format!("vhost-user:{}", server["vhost_user"][0]["path"].as_str()?));
+    server["uris"][0].as_str().map(str::to_owned).or_else(machines)
 }
 
 fn line(name: &str, width: usize, pid: &str, cells: &[String; 5]) -> String {

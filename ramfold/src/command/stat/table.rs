@@ -93,7 +93,20 @@ fn title(text: &mut String, stat: &Value) {
     for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         put(text, format_args!("  {uri}"));
     }
+    for door in server["vhost_user"].as_array().into_iter().flatten() {
+        put(text, format_args!("  vhost-user {}", machine(door)));
+    }
     tree(text, &server["tree"]);
+}
+
+/// A socket for virtual machines, and the one that has the disk.
+fn machine(door: &Value) -> String {
+    let path = one_line(door["path"].as_str().unwrap_or("?"));
+    let queues = count(door["queues"].as_u64().unwrap_or(0), "queue");
+    match door["machine"].as_str() {
+        Some(machine) => format!("{path}: {machine}, {queues}"),
+        None => format!("{path}: no machine"),
+    }
 }
 
 /// Where a tree is mounted, and how its requests come.
@@ -306,6 +319,16 @@ mod tests {
         let pages = pages(&text);
         assert_eq!(pages, [100, 45, 5, 10, 40], "{text}");
         assert_eq!(pages[0], pages[1..].iter().sum::<u64>(), "{text}");
+    }
+
+    #[test]
+    fn a_socket_for_machines_shows_the_one_that_has_the_disk() {
+        let mut stat = example();
+        stat["server"]["vhost_user"] = json!([{"path": "/v", "machine": null, "queues": 0}]);
+        assert!(render(&stat).contains("\n  vhost-user /v: no machine\n"), "{}", render(&stat));
+        let used = json!([{"path": "/v", "machine": "pid 7", "queues": 2}]);
+        stat["server"]["vhost_user"] = used;
+        assert!(render(&stat).contains("\n  vhost-user /v: pid 7, 2 queues\n"));
     }
 
     #[test]
