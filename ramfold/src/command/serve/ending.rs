@@ -36,7 +36,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 
 /// Exit code after a signal too many.
