@@ -283,6 +283,7 @@ mod tests {
             ("default-export", "b"),
             ("memory-limit", "50%"),
             ("algorithm", "zstd:7"),
+            ("shuffle", "auto"),
             ("density", "dense"),
             ("tier-age", "7"),
             ("tier-cpu", "20"),

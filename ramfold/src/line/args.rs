@@ -12,7 +12,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
-use super::choices::{Density, IoUring, Tls, Writeback};
+use super::choices::{Density, IoUring, Shuffle, Tls, Writeback};
 use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::forms::{address, chain_order, digits};
@@ -97,6 +97,10 @@ pub(crate) struct Serve {
     /// [default: lz4]
     #[arg(long, value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: Option<codec::Codec>,
+    /// With auto, samples of the pages say where it pays to order their bytes by the size of a
+    /// number before they are compressed. Disks of numbers gain by it
+    #[arg(long, default_value = "off", value_name = "WHEN")]
+    pub(crate) shuffle: Shuffle,
     /// How densely pages that are not used are kept: fast, balanced or dense. balanced and dense
     /// choose the algorithms, so --algorithm turns them off
     #[arg(long, default_value = "fast", value_name = "HOW")]

@@ -68,6 +68,16 @@ pub(crate) enum Writeback {
     Auto,
 }
 
+/// Whether pages are shuffled before they are compressed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Shuffle {
+    /// None is.
+    #[default]
+    Off,
+    /// Those that gain by it, as samples say.
+    Auto,
+}
+
 /// How densely pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Density {

@@ -19,6 +19,7 @@
 //!   backing     a backing file that turns bad
 //!   far         a backing device that is an NBD server
 //!   stack       file systems, and tests of other projects, on the tree
+//!   shuffle     pages of numbers
 //!   designs     lock designs and ways to free that studies compare
 //!   tls         NBD over TLS: who is served, which files do not work
 //!   exports     several disks of one server, by name
@@ -69,6 +70,7 @@ mod rig;
 mod runs;
 mod service;
 mod shells;
+mod shuffle;
 mod stack;
 mod tiers;
 mod tls;

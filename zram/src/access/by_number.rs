@@ -19,7 +19,6 @@ use std::ops::Range;
 use disk::{DiskError, check_range};
 use host::PAGE_SIZE;
 
-use super::store::place;
 use crate::device::Zram;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
@@ -56,7 +55,7 @@ impl Zram {
     /// Those of [`Zram::read_page`], [`DiskError::ReadOnly`], [`DiskError::NoSpace`] at the limit,
     /// and [`DiskError::NoMemory`]. The page is unchanged then.
     pub fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
-        self.write_page_of(page, place(page), data)
+        self.write_page_of(page, Zram::place_of(page), data)
     }
 
     /// As [`Zram::write_page`], for a client of which neighbouring pages do not belong together.
@@ -84,7 +83,7 @@ impl Zram {
         self.check_writable()?;
         self.check_page(page, data.len())?;
         let _change = self.counters.change();
-        self.counted_write(self.try_store_page(page, place(page), data))
+        self.counted_write(self.try_store_page(page, Zram::place_of(page), data))
     }
 
     /// Empties pages: they read as zeros, and what they held is freed. A range without pages is

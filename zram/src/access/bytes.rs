@@ -17,7 +17,6 @@ use codec::same::Same;
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
 use host::PAGE_SIZE;
 
-use super::store::place;
 use crate::cells::Stored;
 use crate::device::Zram;
 
@@ -85,7 +84,7 @@ impl Zram {
             let (here, after) = rest.split_at(part.len);
             rest = after;
             if part.is_whole() {
-                self.store_page(part.page, place(part.page), here)?;
+                self.store_page(part.page, Zram::place_of(part.page), here)?;
             } else {
                 self.change_page(part.page, |page| page[part.range()].copy_from_slice(here))?;
             }

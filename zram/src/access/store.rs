@@ -29,14 +29,6 @@ use crate::terms::disk_error;
 /// Times that a write brings memory down before the target is lifted. Other writers may be faster.
 const ATTEMPTS: usize = 8;
 
-/// Pages of a place, in which the same kind of data is likely: 2 MiB.
-const PLACE_PAGES: u64 = 512;
-
-/// The place of a page, unless the client knows better.
-pub(crate) fn place(page: u64) -> u64 {
-    page / PLACE_PAGES
-}
-
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
     Same(Same),
@@ -107,7 +99,7 @@ impl Zram {
                 Decoded::Page => {}
             }
             edit(&mut data);
-            stream.set_place(place(page));
+            stream.set_place(Zram::place_of(page));
             let encoded = match self.same_filled(&data) {
                 Some(same) => Encoded::Same(same),
                 None => Encoded::Object(self.compress(stream, &data)?),

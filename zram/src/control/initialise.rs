@@ -97,9 +97,14 @@ pub(super) fn config(
     if is_dense && !settings.has_chosen_algorithms() {
         recompression[PRIORITIES - 2] = Some(Codec::new(Algorithm::Zstd));
     }
+    let primary = primary.unwrap_or_else(|| defaults.algorithm.clone());
+    let shuffled = |codec: Codec| match defaults.shuffle {
+        true => codec.with_sampled_shuffle(),
+        false => codec,
+    };
     Ok(ZramConfig {
-        algorithm: primary.unwrap_or_else(|| defaults.algorithm.clone()),
-        recompression,
+        algorithm: shuffled(primary),
+        recompression: recompression.map(|codec| codec.map(shuffled)),
         backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
         compressed_writeback: settings.compressed_writeback,
         track_ages: defaults.notes_ages(),

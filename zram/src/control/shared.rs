@@ -18,6 +18,9 @@ use crate::terms::{TiersConfig, ZramConfig};
 pub struct DeviceDefaults {
     /// The primary algorithm.
     pub algorithm: Codec,
+    /// Whether the algorithms that are set, this one and those of attributes, shuffle the pages
+    /// that gain by it ([`Codec::with_sampled_shuffle`]).
+    pub shuffle: bool,
     /// At most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
     /// How each size class picks its chain length.
@@ -51,6 +54,7 @@ impl Default for DeviceDefaults {
         let config = ZramConfig::new("", 0);
         DeviceDefaults {
             algorithm: config.algorithm,
+            shuffle: false,
             chain_order: config.chain_order,
             rule: config.rule,
             mem_limit: config.mem_limit,

@@ -23,6 +23,8 @@ use crate::terms::{ZramConfig, ZramError};
 
 /// Bytes of the largest disk. Its cells take half of the numbers that 32 bits can name.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
+/// Pages of a place, in which the same kind of data is likely: 2 MiB.
+const PLACE_PAGES: u64 = 512;
 const _: () =
     assert!(DISKSIZE_MAX / PAGE_SIZE as u64 <= 1 << u32::BITS, "a page's number is a u32");
 
@@ -109,6 +111,11 @@ impl Zram {
     /// Pages of the disk.
     pub fn pages(&self) -> u64 {
         self.config.disksize / PAGE_SIZE as u64
+    }
+
+    /// The place of a page ([`Stream::set_place`]), unless its client knows better.
+    pub(crate) fn place_of(page: u64) -> u64 {
+        page / PLACE_PAGES
     }
 
     /// The content of a page's slot at a glance, without its lock. The priority means nothing.

@@ -101,6 +101,7 @@ impl Zram {
             let Some(len) = self.take_out(page, stream, &mut data)? else {
                 return Ok(Outcome::Used);
             };
+            stream.set_place(Zram::place_of(page));
             match codec.compress(stream, &data) {
                 Ok(blob) if self.is_smaller(blob.len(), len, what.threshold) => {
                     self.put_smaller(page, blob, what.priority)

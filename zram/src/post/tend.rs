@@ -194,6 +194,7 @@ impl<'z> Tender<'z> {
             let mut data = [0; PAGE_SIZE];
             let Some((slot, len)) = self.zram.lock_chosen(page) else { return Ok(()) };
             let step = self.step(&Candidate { page, len, bits: slot.client() });
+            stream.set_place(Zram::place_of(page));
             self.zram.decode_object(page, &slot, stream, &mut data)?;
             drop(slot);
             let (latest, tiering) = (&self.latest, &self.zram.settings.tiering);

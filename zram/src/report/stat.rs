@@ -59,6 +59,8 @@ pub struct ZramStat {
     pub name: String,
     /// The algorithm, with its level if that is not the default.
     pub algorithm: String,
+    /// Whether the algorithm shuffles the pages that gain by it.
+    pub shuffle: bool,
     /// Chain order.
     pub chain_order: u32,
     /// Size of the disk.
@@ -179,6 +181,7 @@ impl Zram {
         let mut stat = ZramStat {
             name: self.config.name.clone(),
             algorithm: self.config.algorithm.to_string(),
+            shuffle: self.config.algorithm.samples_shuffle(),
             chain_order: self.config.chain_order,
             disksize: self.config.disksize,
             initstate: 1,

@@ -133,6 +133,7 @@ pub(super) fn make(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devi
     }
     let defaults = DeviceDefaults {
         algorithm: algorithm(args)?,
+        shuffle: args.shuffle == choices::Shuffle::Auto,
         chain_order: args.chain_order,
         rule: args.rule,
         study: Study { design: args.design, free: args.free, ..Study::default() },

@@ -15,6 +15,7 @@ pub(crate) fn stat(stat: &ZramStat) -> Value {
     json!({
         "name": stat.name,
         "algorithm": stat.algorithm,
+        "shuffle": if stat.shuffle { "auto" } else { "off" },
         "chain_order": stat.chain_order,
         "disksize": stat.disksize,
         "initstate": stat.initstate,

@@ -84,10 +84,12 @@ fn title(text: &mut String, stat: &Value) {
     let server = &stat["server"];
     let (pid, clients) = (&server["pid"], &server["connections"]);
     let studied = studied(stat);
+    let shuffled = if stat["shuffle"] == "auto" { ", shuffled where it pays" } else { "" };
     put(
         text,
         format_args!(
-            "{name}: {algorithm}, chain order {order}{studied}; pid {pid}, {clients} connected"
+            "{name}: {algorithm}{shuffled}, chain order {order}{studied}; pid {pid}, {clients} \
+             connected"
         ),
     );
     for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
