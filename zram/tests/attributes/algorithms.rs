@@ -236,6 +236,38 @@ fn a_default_algorithm_with_a_level_is_what_resets_go_back_to() {
     assert_eq!(stored(), "zstd", "its own default level once it is named");
 }
 
+/// Numbers that grow, as an array has them.
+fn numbers(page: u64) -> Vec<u8> {
+    (0..512).flat_map(|n| ((page * 512 + n) * 1_000_003).to_le_bytes()).collect()
+}
+
+#[test]
+fn a_default_shuffle_is_that_of_every_algorithm() {
+    let stored = |shuffle, algorithm: &str| {
+        let devices = devices_with(DeviceDefaults { shuffle, ..DeviceDefaults::default() });
+        let device = added(&devices);
+        let of_another = || {
+            device.write("comp_algorithm", algorithm);
+            device.write("recomp_algorithm", "algo=deflate priority=1");
+            device.write("disksize", "1M");
+            (0..128).for_each(|number| device.put(number, &numbers(number)));
+            assert_eq!(device.disk().unwrap().stat().shuffle, shuffle);
+            let first = device.column("mm_stat", 1);
+            device.write("recompress", "priority=1");
+            (first, device.column("mm_stat", 1))
+        };
+        let first = of_another();
+        device.write("reset", "1");
+        assert_eq!(of_another(), first, "a reset changes nothing of it");
+        first
+    };
+    for algorithm in ["lz4", "zstd"] {
+        let (plain, shuffled) = (stored(false, algorithm), stored(true, algorithm));
+        assert!(shuffled.0 * 100 < plain.0 * 70, "{algorithm}: {shuffled:?} of {plain:?}");
+        assert!(shuffled.1 * 100 < plain.1 * 90, "{algorithm}: {shuffled:?} of {plain:?}");
+    }
+}
+
 #[test]
 fn an_initialised_device_shows_its_algorithms() {
     let device = initialised();
