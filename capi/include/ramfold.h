@@ -311,8 +311,12 @@ typedef struct ramfold_region_config {
     uint64_t resident_limit; /* the most bytes in memory, 1 MiB at least; 0: no limit */
     uint64_t store_limit;    /* the most bytes of compressed pages; 0: no limit */
     uint64_t element_bytes;  /* 2, 4 or 8, if the region has numbers of that size: their bytes are
-                                sorted before they are compressed, and take much less; 0: no */
+                                sorted before they are compressed, and take much less; 0: no;
+                                RAMFOLD_ELEMENTS_SAMPLED: samples of the pages say where it pays */
 } ramfold_region_config;
+
+/* For element_bytes, if nobody knows what the region will have. A page takes one byte more. */
+#define RAMFOLD_ELEMENTS_SAMPLED 1
 
 typedef struct ramfold_region_stats {
     size_t size;

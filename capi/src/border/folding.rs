@@ -85,6 +85,9 @@ pub(crate) unsafe extern "C" fn ramfold_region_map(
     })
 }
 
+/// `RAMFOLD_ELEMENTS_SAMPLED`.
+const ELEMENTS_SAMPLED: u64 = 1;
+
 /// The settings of a region; `None` if it has none.
 ///
 /// # Safety
@@ -111,9 +114,13 @@ unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig
     if let Some(codec) = text(settings.codec)? {
         config.algorithm = codec.parse::<Codec>()?;
     }
-    if settings.element_bytes != 0 {
-        let bytes = usize::try_from(settings.element_bytes).unwrap_or(usize::MAX);
-        config.algorithm = config.algorithm.with_shuffle(bytes)?;
+    match settings.element_bytes {
+        0 => {}
+        ELEMENTS_SAMPLED => config.algorithm = config.algorithm.with_sampled_shuffle(),
+        bytes => {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            config.algorithm = config.algorithm.with_shuffle(bytes)?;
+        }
     }
     Ok(Some(config))
 }

@@ -547,6 +547,7 @@ static void check_elements(ramfold_pager *pager)
     size_t size = sizeof(ramfold_region_config);
     uint64_t plain = bytes_of_numbers(pager, size, 0);
     CHECK(bytes_of_numbers(pager, size, 8) < plain * 6 / 10);
+    CHECK(bytes_of_numbers(pager, size, RAMFOLD_ELEMENTS_SAMPLED) < plain * 6 / 10);
     CHECK(bytes_of_numbers(pager, 40, 8) == plain);
 }
 
