@@ -15,6 +15,7 @@
 //! Lock: none.
 
 mod counts;
+mod packing;
 pub mod refusals;
 mod state;
 mod texts;
@@ -31,6 +32,7 @@ use host::sync::atomic as modelled;
 
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
+pub use packing::Packing;
 pub use state::{State, Way};
 use words::put_text;
 
@@ -339,30 +341,6 @@ impl Slot {
             &self.disk_in,
             &self.disk_refused,
         ]
-    }
-
-    /// Says what the process does.
-    pub fn set_state(&self, state: State) {
-        // relaxed: it stands alone.
-        self.state.store(state.word(), Ordering::Relaxed);
-    }
-
-    /// What the process does.
-    pub fn state(&self) -> State {
-        // relaxed: it stands alone.
-        State::of(self.state.load(Ordering::Relaxed))
-    }
-
-    /// Says how the process folds.
-    pub fn set_way(&self, way: Way) {
-        // relaxed: it stands alone.
-        self.way.store(way.word(), Ordering::Relaxed);
-    }
-
-    /// How the process folds.
-    pub fn way(&self) -> Way {
-        // relaxed: it stands alone.
-        Way::of(self.way.load(Ordering::Relaxed))
     }
 
     /// Makes the slot free, once its process has ended.

@@ -1,6 +1,9 @@
 //! What a process of a run does, and how, as words of its slot.
 //!
-//! Lock: none.
+//! Invariant: a word of 0 is what a slot says that was claimed and says nothing yet. Lock: none.
+
+use super::Slot;
+use std::sync::atomic::Ordering;
 
 /// How the memory of a process folds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,32 @@ impl State {
             1 => State::Folding,
             _ => State::Unfolded((word >> STATE_BITS) as u32 as i32),
         }
+    }
+}
+
+impl Slot {
+    /// Says what the process does.
+    pub fn set_state(&self, state: State) {
+        // relaxed: it stands alone.
+        self.state.store(state.word(), Ordering::Relaxed);
+    }
+
+    /// What the process does.
+    pub fn state(&self) -> State {
+        // relaxed: it stands alone.
+        State::of(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Says how the process folds.
+    pub fn set_way(&self, way: Way) {
+        // relaxed: it stands alone.
+        self.way.store(way.word(), Ordering::Relaxed);
+    }
+
+    /// How the process folds.
+    pub fn way(&self) -> Way {
+        // relaxed: it stands alone.
+        Way::of(self.way.load(Ordering::Relaxed))
     }
 }
 

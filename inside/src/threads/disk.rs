@@ -2,19 +2,21 @@
 //!
 //! Invariant: what is said of it is of this process. Lock: none.
 
-use crate::board::{Board, Slot};
+use crate::board::{Board, Packing, Slot};
 use crate::ways::{Store, Writer};
 use std::sync::atomic::Ordering;
-use zram::Codec;
 
-/// The store of a process of a run.
-pub(super) fn store(board: &Board, codec: Codec) -> Result<Store, String> {
+/// The store of a process of a run. `None` if there is no room for one, or if the board names what
+/// this library does not know.
+pub(super) fn store(board: &Board) -> Option<Store> {
+    let packing = Packing::named(&board.algorithm())?;
     // relaxed: written before this process was started.
     let limit = board.head().limit.load(Ordering::Relaxed);
-    match board.backing() {
-        Some(_) => Store::backed(codec, 2 * limit),
-        None => Store::new(codec, 2 * limit),
-    }
+    let store = match board.backing() {
+        Some(_) => Store::backed(packing, 2 * limit),
+        None => Store::new(packing, 2 * limit),
+    };
+    store.ok()
 }
 
 /// Says what a writer of a store has done: so many pages left memory.

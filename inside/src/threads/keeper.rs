@@ -12,14 +12,14 @@
 
 use super::disk::{count_written, say_disk, store};
 use super::pager::{leave_descriptors, name, open_board};
+use super::tending::Tending;
 use crate::arena::{self, Fold};
 use crate::board::{Board, Slot, State, Way, refusals};
-use crate::kernel::{Resident, lost};
+use crate::kernel::Resident;
 use crate::places::PAGE;
 use crate::ways::{Pick, Writer};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
-use zram::Codec;
 
 /// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
 const TOUCH_SPEED: u64 = 8 << 20;
@@ -52,6 +52,7 @@ struct Keeper {
     shared_at: Option<Instant>,
     /// If there is a disk.
     writer: Option<Writer>,
+    tending: Tending,
 }
 
 /// The thread's work, which does not end.
@@ -105,6 +106,7 @@ impl Keeper {
             shared: 0,
             shared_at: None,
             writer: board.backing().map(Writer::new),
+            tending: Tending::default(),
         })
     }
 
@@ -160,10 +162,7 @@ impl Keeper {
 
     /// Begins to fold.
     fn begin(&self, state: &mut arena::State, quota: u64) {
-        let Ok(codec) = self.board.algorithm().parse::<Codec>() else {
-            lost("its algorithm is unknown");
-        };
-        let Ok(store) = store(self.board, codec) else {
+        let Some(store) = store(self.board) else {
             state.melted = true;
             return;
         };
@@ -191,6 +190,9 @@ impl Keeper {
             if self.tidied.elapsed() > TIDY_EVERY {
                 self.tidied = Instant::now();
                 state.fold.iter().for_each(|fold| fold.store.tidy());
+            }
+            if let Some(fold) = &state.fold {
+                self.tending.turn(self.board, &fold.store);
             }
         });
         if room < margin {

@@ -18,5 +18,6 @@ pub(crate) mod pager;
 mod passage;
 mod server;
 mod streaks;
+mod tending;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@
 
 use super::disk::{count_written, say_disk, store};
 use super::server::Server;
+use super::tending::Tending;
 use crate::arena;
 use crate::board::{self, Board, Slot, State};
 use crate::closed;
@@ -26,7 +27,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use zram::Codec;
 
 /// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
 const TOUCH_SPEED: u64 = 8 << 20;
@@ -190,6 +190,7 @@ struct Pager {
     forks: u32,
     /// If there is a disk.
     writer: Option<Writer>,
+    tending: Tending,
 }
 
 /// The pager of an heir.
@@ -226,6 +227,7 @@ impl Pager {
             shared_at: None,
             forks: 0,
             writer: board.backing().map(Writer::new),
+            tending: Tending::default(),
         }
     }
 
@@ -301,10 +303,9 @@ impl Pager {
         let (Some(uffd), Some(resident)) = (self.uffd.take(), self.resident.take()) else {
             return Err(libc::EIO);
         };
-        let codec: Codec = self.board.algorithm().parse().map_err(|_| libc::EINVAL)?;
         // An heir has the store.
         host::inherit_all();
-        let store = store(self.board, codec).map_err(|_| libc::ENOMEM)?;
+        let store = store(self.board).ok_or(libc::ENOMEM)?;
         let trays = (quota / TRAYS_PART / GROUP as u64).clamp(TRAYS_MIN, TRAYS_MAX) as u32;
         let trays = Trays::new(trays, &uffd).map_err(|_| libc::ENOMEM)?;
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
@@ -345,6 +346,7 @@ impl Pager {
             self.tidied = Instant::now();
             engine.store.tidy();
         }
+        self.tending.turn(self.board, &engine.store);
         if room < margin as i64 {
             let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
             let mut left = self.page_out(engine, want, quota);

@@ -18,16 +18,17 @@ use super::order::Kind;
 use super::windows;
 use super::writer::{Pages, Writer};
 use super::written::{At, Pick, Written};
+use crate::board::Packing;
 use crate::places::{PAGE, Word};
 use disk::Seal;
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
+use zram::{Memory, MemoryConfig, Zram, ZramConfig};
 
 /// Frames of a store's arena at least.
-const FRAMES_MIN: u64 = 1 << 14; // 64 MiB
+pub(super) const FRAMES_MIN: u64 = 1 << 14; // 64 MiB
 /// Bytes by which what is wasted may grow until a compaction,
 const WASTE_MIN: u64 = 1 << 20; // 1 MiB
 /// and this part of the compressed bytes.
@@ -83,8 +84,8 @@ impl Store {
     /// # Errors
     ///
     /// In words, if the system has no address space.
-    pub(crate) fn new(codec: Codec, bytes: u64) -> Result<Store, String> {
-        Store::with(codec, bytes, None)
+    pub(crate) fn new(packing: impl Into<Packing>, bytes: u64) -> Result<Store, String> {
+        Store::with(packing.into(), bytes, None)
     }
 
     /// The same, with a disk behind it.
@@ -92,11 +93,11 @@ impl Store {
     /// # Errors
     ///
     /// As for `new`.
-    pub(crate) fn backed(codec: Codec, bytes: u64) -> Result<Store, String> {
-        Store::with(codec, bytes, Some(Arc::new(Seal::random())))
+    pub(crate) fn backed(packing: impl Into<Packing>, bytes: u64) -> Result<Store, String> {
+        Store::with(packing.into(), bytes, Some(Arc::new(Seal::random())))
     }
 
-    fn with(codec: Codec, bytes: u64, seal: Option<Arc<Seal>>) -> Result<Store, String> {
+    fn with(packing: Packing, bytes: u64, seal: Option<Arc<Seal>>) -> Result<Store, String> {
         let frames = (bytes / PAGE as u64).max(FRAMES_MIN);
         let least = if seal.is_some() { SLOTS_MIN } else { 0 };
         let entries = frames.saturating_mul(16).max(least).min(u64::from(Word::SLOTS_MAX));
@@ -109,7 +110,8 @@ impl Store {
         });
         let memory = memory.map_err(|error| error.to_string())?;
         let mut config = ZramConfig::new("run", entries * PAGE as u64);
-        config.algorithm = codec.with_sampled_shuffle();
+        config.algorithm = packing.codec.with_sampled_shuffle();
+        config.track_ages = packing.tiers.is_some();
         config.chain_order = 4;
         let zram = Zram::new(memory, config).map_err(|error| error.to_string())?;
         zram.prepare().map_err(|error| error.to_string())?;
@@ -375,6 +377,11 @@ impl Store {
         self.zram.memory().mapped_bytes().saturating_sub(self.held().compr_data_size)
     }
 
+    /// The device, for work on its pages that changes none.
+    pub(crate) fn device(&self) -> &Zram {
+        &self.zram
+    }
+
     /// What is held.
     pub(crate) fn held(&self) -> Held {
         let [here, compr_data_size, ..] = self.zram.mm_stat().0;
@@ -406,7 +413,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zram::Algorithm;
+    use zram::{Algorithm, Codec};
 
     #[test]
     fn a_slot_lives_as_long_as_a_book_names_it() {
@@ -473,26 +480,5 @@ mod tests {
         for (slot, page) in kept {
             assert!(store.read(slot, &mut read).is_ok() && read == page, "slot {slot}");
         }
-    }
-
-    #[test]
-    fn a_full_store_refuses() {
-        let store = Store::new(Codec::new(Algorithm::Lz4), 0).expect("a store");
-        let mut chance = 88_172_645_463_325_252u64;
-        let mut page = vec![0; PAGE];
-        let mut kept = Vec::new();
-        while let Some(slot) = store.keep(0, &page) {
-            page.iter_mut().for_each(|byte| {
-                chance ^= chance << 13;
-                chance ^= chance >> 7;
-                chance ^= chance << 17;
-                *byte = chance as u8;
-            });
-            kept.push(slot);
-        }
-        assert!(kept.len() as u64 > FRAMES_MIN / 2, "{}", kept.len());
-        let freed = kept[kept.len() / 2];
-        store.give_back(freed);
-        assert_eq!(store.keep(0, &page), Some(freed), "there is room for one");
     }
 }

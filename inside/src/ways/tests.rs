@@ -262,3 +262,24 @@ fn bytes_that_the_disk_has_changed_or_lost_are_no_page() {
     let why = read(&store, slots[1]).expect_err("no bytes");
     assert!(why.contains("cannot be read"), "{why}");
 }
+
+#[test]
+fn a_full_store_refuses() {
+    let store = Store::new(Codec::new(Algorithm::Lz4), 0).expect("a store");
+    let mut chance = 88_172_645_463_325_252u64;
+    let mut page = vec![0; PAGE];
+    let mut kept = Vec::new();
+    while let Some(slot) = store.keep(0, &page) {
+        page.iter_mut().for_each(|byte| {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            *byte = chance as u8;
+        });
+        kept.push(slot);
+    }
+    assert!(kept.len() as u64 > super::store::FRAMES_MIN / 2, "{}", kept.len());
+    let freed = kept[kept.len() / 2];
+    store.give_back(freed);
+    assert_eq!(store.keep(0, &page), Some(freed), "there is room for one");
+}

@@ -27,15 +27,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use codec::{Algorithm, Codec};
+use codec::Algorithm;
 use host::limits;
-use inside::board::Board;
+use inside::board::{Board, Packing};
 use inside::{Choice, Way};
+use zram::Density;
 
 use crate::line::Failure;
+use crate::line::args;
 use crate::line::output::complain;
 use crate::line::size::human;
-use crate::line::{args, choices};
 
 use moment::Moment;
 use place::{Backing, Place};
@@ -54,20 +55,20 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Runs the program, and ends as it ends.
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     let limit = limit(args)?;
-    let codec = codec(args);
+    let packing = packing(args);
     let choice =
         inside::can_fold().map_err(|error| Failure::Failed(unfolded::everywhere(&error)))?;
     let backing = args.backing.as_deref().map(Backing::of).transpose()?;
     let warning = backing.as_ref().and_then(Backing::warning).filter(|_| !args.quiet);
     warning.iter().for_each(|line| complain(line));
-    let report = args.report.as_deref().map(|path| prepare_report(path, args, &codec, limit));
+    let report = args.report.as_deref().map(|path| prepare_report(path, args, &packing, limit));
     let report = report.transpose()?;
     let place = Place::prepare(&args.program)?;
-    let board = Board::create(place.board(), limit, &codec.to_string())
+    let board = Board::create(place.board(), limit, &packing)
         .map_err(|error| Failure::about(place.board().display(), error))?;
     backing.iter().for_each(|backing| backing.tell(&board));
     if args.explain {
-        explain(limit, &codec, &place, &choice);
+        explain(limit, &packing, &place, &choice);
         backing.iter().for_each(|backing| complain(&backing.explain()));
     }
     let program = Program::start(&args.program, |program| place.put_into(program))?;
@@ -88,11 +89,11 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
 fn prepare_report(
     path: &Path,
     args: &args::Run,
-    codec: &Codec,
+    packing: &str,
     limit: u64,
 ) -> Result<Report, Failure> {
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
-    Report::prepare(path, words.collect(), codec.to_string(), limit)
+    Report::prepare(path, words.collect(), packing.to_owned(), limit)
 }
 
 fn finish(report: Option<Report>, end: &End) {
@@ -147,23 +148,19 @@ fn judge(
     }))
 }
 
-fn codec(args: &args::Run) -> Codec {
-    let dense = || Codec::new(args.density.unwrap_or(choices::Density::Fast).algorithm());
-    args.algorithm.clone().unwrap_or_else(dense)
-}
-
-impl choices::Density {
-    fn algorithm(self) -> Algorithm {
-        match self {
-            choices::Density::Fast => Algorithm::Lz4,
-            choices::Density::Dense => Algorithm::Zstd,
-        }
-    }
+/// The word for how pages are packed ([`Packing`]).
+fn packing(args: &args::Run) -> String {
+    let density = match args.density.unwrap_or_default() {
+        Density::Fast => Algorithm::Lz4.name(),
+        Density::Balanced => Density::Balanced.name(),
+        Density::Dense => Algorithm::Zstd.name(),
+    };
+    args.algorithm.as_ref().map_or(density.to_owned(), ToString::to_string)
 }
 
 const CLOSED: &str = "pages that are out are closed, and touches are signals";
 
-fn explain(limit: u64, codec: &Codec, place: &Place, choice: &Choice) {
+fn explain(limit: u64, packing: &str, place: &Place, choice: &Choice) {
     complain(&format!(
         "the limit is {}, for the program and all processes it starts",
         human(limit)
@@ -175,7 +172,13 @@ fn explain(limit: u64, codec: &Codec, place: &Place, choice: &Choice) {
         (Way::Closed, None) => format!("{CLOSED}: {} asks for it", inside::WISH),
         (Way::Closed, Some(why)) => format!("{CLOSED}, because {why}"),
     });
-    complain(&format!("cold pages are compressed with {codec}"));
+    let later = ", and with pagelz once they were out for ten seconds";
+    complain(&match Packing::named(packing) {
+        Some(Packing { codec, tiers: Some(_) }) => {
+            format!("cold pages are compressed with {codec}{later}")
+        }
+        _ => format!("cold pages are compressed with {packing}"),
+    });
     complain(&format!("the library is {}", place.library().display()));
 }
 

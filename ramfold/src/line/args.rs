@@ -12,7 +12,7 @@ use codec::{Algorithm, Codec};
 use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
-use super::choices::{Density, IoUring, Shuffle, Tls, Writeback};
+use super::choices::{IoUring, Shuffle, Tls, Writeback};
 use super::export::{Export, device_name};
 use super::failure::Failure;
 use super::forms::{address, chain_order, digits};
@@ -204,9 +204,10 @@ pub(crate) struct Run {
     /// included: a size, or a part of what is available, as in 50% [default: 80%]
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = limit, allow_negative_numbers = true)]
     pub(crate) limit: Option<Limit>,
-    /// How densely cold pages are compressed: fast takes lz4, dense takes zstd [default: fast]
-    #[arg(long, value_enum, value_name = "HOW", conflicts_with = "algorithm")]
-    pub(crate) density: Option<Density>,
+    /// How densely cold pages are compressed: fast takes lz4; balanced too, and pagelz for pages
+    /// that stay out; dense takes zstd [default: fast]
+    #[arg(long, value_name = "HOW", conflicts_with = "algorithm")]
+    pub(crate) density: Option<zram::Density>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
     #[arg(long, value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: Option<codec::Codec>,

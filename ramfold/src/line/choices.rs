@@ -78,13 +78,6 @@ pub(crate) enum Shuffle {
     Auto,
 }
 
-/// How densely pages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Density {
-    Fast,
-    Dense,
-}
-
 /// Whether a mounted tree takes requests by io_uring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IoUring {

@@ -1337,6 +1337,30 @@ static void waits(void) {
     for (;;) pause();
 }
 
+// Two thirds of a page are 16 letters in no order, the rest is a part of them again.
+static void letters(char *at, size_t page) {
+    const size_t first = PAGE / 3 * 2;
+    uint64_t state = page * 2 + 1;
+    for (size_t i = 0; i < first; i++) {
+        state = state * 0x5851f42d4c957f2du + (page | 1);
+        at[i] = 'a' + (state >> 60);
+    }
+    memcpy(at + first, at, PAGE - first);
+}
+
+/* Memory that nobody touches until the standard input ends. */
+static void lingers(void) {
+    char *at = map(PAGES), expected[PAGE], end;
+    for (size_t p = 0; p < PAGES; p++) letters(at + p * PAGE, p);
+    puts("lingers");
+    fflush(stdout);
+    while (read(0, &end, 1) > 0) {}
+    for (size_t p = 0; p < PAGES; p++) {
+        letters(expected, p);
+        if (memcmp(at + p * PAGE, expected, PAGE)) wrong("letters", p);
+    }
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     is_noise = count > 2 && !strcmp(words[2], "noise");
@@ -1350,7 +1374,8 @@ int main(int count, char **words) {
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
-               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks}};
+               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
+               {"lingers", lingers}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

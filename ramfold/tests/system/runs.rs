@@ -1,8 +1,9 @@
 //! What is told of the programs under `ramfold run`: by `stat`, by a report, and of each that does
 //! not fold.
 //!
-//! Claims: a run is shown while it goes on, and leaves nothing. A report is whole, and there even
-//! if the run is killed. A process that cannot fold is named with its reason.
+//! Claims: a run is shown while it goes on, and leaves nothing. Pages that stay out become denser
+//! if that is asked for, and read as before. A report is whole, and there even if the run is
+//! killed. A process that cannot fold is named with its reason.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -273,4 +274,45 @@ fn a_program_with_rights_of_its_own_is_named_with_what_helps() {
     succeed(tool("chmod").arg("4755").arg(&copy));
     let line = named(&rig, &[copy.to_str().expect("a name"), "waits"]);
     assert!(line.contains("set-user-id") && line.contains("a copy without"), "{line}");
+}
+
+/// A program whose memory nobody touches, with pages out and then denser, in one way.
+fn lingers_in(way: &str) {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let mut command = rig.run(&["--limit", "40M", "--density", "balanced"]);
+    command.env("RAMFOLD_PATH", way).arg("--").arg(&rig.program).arg("lingers");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("it says so");
+    let bytes = || {
+        let run = &json(&rig, &["stat", "--json"])[0];
+        ["stored", "held"].map(|name| run[name].as_f64().unwrap_or(0.0))
+    };
+    let mut before = [0.0; 2];
+    eventually("pages that are out", || {
+        before = bytes();
+        before[0] > 8e6
+    });
+    // As a share of what is out, which changes little.
+    eventually("denser pages", || {
+        let after = bytes();
+        after[1] / after[0] < before[1] / before[0] * 0.85
+    });
+    drop(child.stdin.take());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).expect("it ends");
+    assert_eq!((line.as_str(), rest.as_str()), ("lingers\n", "right\n"));
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn pages_that_stay_out_become_denser() {
+    lingers_in("userfaultfd");
+}
+
+#[test]
+fn pages_that_stay_closed_become_denser() {
+    lingers_in("closed");
 }

@@ -27,7 +27,7 @@ fn fill(server: &Server) {
 fn assert_intact(server: &Server) {
     let mut client = server.connect();
     for at in 0..PAGES {
-        assert!(client.read(at * PAGE_SIZE, 4096).unwrap() == page(at), "page {at}");
+        assert!(client.read(at * PAGE_SIZE, 4096).as_ref() == Ok(&page(at)), "page {at}");
     }
     server.check();
 }

@@ -25,5 +25,5 @@ mod uses;
 mod write_back;
 
 pub use policy::{Policy, PolicyConfig};
-pub use tiers::Tiers;
+pub use tiers::{TierPass, Tiers};
 pub(crate) use uses::Uses;

@@ -15,6 +15,8 @@
 //!
 //! Locks: `Settings::run` for a slice of the pages; a stream, and with it one cell at a time.
 
+use std::ops::Range;
+
 use codec::{Codec, Stream};
 use disk::DiskError;
 use host::{PAGE_SIZE, clock};
@@ -28,7 +30,7 @@ use crate::device::{Generation, Zram};
 use crate::terms::{PRIORITIES, PostError, TiersConfig, disk_error};
 
 /// Pages of a slice: those of a leaf.
-const SLICE_PAGES: u64 = 512;
+pub(super) const SLICE_PAGES: u64 = 512;
 
 /// What came of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl Zram {
         }
         let (rule, mut page, mut train) = (Rule::new(config), 0, true);
         loop {
-            match self.tend_slice(&rule, page, train)? {
+            match self.tend_slice(&rule, page..page + SLICE_PAGES, train)? {
                 Slice::Train => {
                     train = false;
                     self.settings.tiering.note(self.train_tables()?);
@@ -76,16 +78,16 @@ impl Zram {
         }
     }
 
-    /// Works on the pages from `page` on, those of one slice. With `train` it stops before any page
-    /// becomes denser.
+    /// Works on the pages of a slice, or on as many after it if they are absent. With `train` it
+    /// stops before any page becomes denser.
     pub(super) fn tend_slice(
         &self,
         rule: &Rule,
-        page: u64,
+        pages: Range<u64>,
         train: bool,
     ) -> Result<Slice, PostError> {
-        let Some(start) = self.next_present(page) else { return Ok(self.end_pass()) };
-        let end = (start + SLICE_PAGES).min(self.pages());
+        let Some(start) = self.next_present(pages.start) else { return Ok(self.end_pass()) };
+        let end = (start + (pages.end - pages.start)).min(self.pages());
         let _one = self.settings.run();
         let Some(tender) = Tender::new(self, rule) else { return Ok(Slice::Last) };
         let range = [start..=end - 1];

@@ -22,7 +22,7 @@ use host::clock;
 use super::rule::Rule;
 use super::sample::OBJECTS_MIN;
 use super::stop::Stop;
-use super::tend::Slice;
+use super::tend::{SLICE_PAGES, Slice};
 use crate::cells::bump;
 use crate::device::Zram;
 use crate::terms::{Density, TiersConfig};
@@ -49,29 +49,10 @@ impl Tiers {
     /// of CPU time is not 1 to 100, the device does not note ages (`ZramConfig::track_ages`), or it
     /// has tiers already. Otherwise, no thread could be started.
     pub fn start(device: &Arc<Zram>, config: TiersConfig) -> io::Result<Tiers> {
-        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        match config {
-            TiersConfig { density: Density::Fast, .. } => {
-                return invalid("the density fast has no tiers");
-            }
-            _ if config.age < Duration::from_secs(1) => {
-                return invalid("an age of tiers has at least a second");
-            }
-            _ if !(1..=100).contains(&config.cpu_percent) => {
-                return invalid("tiers use 1 to 100 percent of one CPU");
-            }
-            _ if device.ages.is_none() => {
-                return invalid("tiers need a device that notes when its pages are used");
-            }
-            _ => {}
-        }
-        // This is one step, so that if two threads start tiers, one of them is refused.
-        if !device.settings.tiering.take(config.density) {
-            return invalid("the device has tiers already");
-        }
+        let pass = TierPass::begin(device, config, SLICE_PAGES)?;
         let (weak, stop) = (Arc::downgrade(device), Arc::new(Stop::new()));
         let (of, told) = (Weak::clone(&weak), Arc::clone(&stop));
-        let thread = host::thread::spawn("zram tiers", move || run(&of, &told, &config));
+        let thread = host::thread::spawn("zram tiers", move || run(&of, &told, pass));
         let thread = thread.inspect_err(|_| device.settings.tiering.give_up())?;
         Ok(Tiers { device: weak, stop, thread: Some(thread) })
     }
@@ -99,8 +80,7 @@ impl Drop for Tiers {
     }
 }
 
-fn run(device: &Weak<Zram>, stop: &Stop, config: &TiersConfig) {
-    let mut pass = Pass::new(config);
+fn run(device: &Weak<Zram>, stop: &Stop, mut pass: TierPass) {
     let mut pause = pass.between;
     while !stop.sleep(pause) {
         let Some(device) = device.upgrade() else { return };
@@ -108,9 +88,13 @@ fn run(device: &Weak<Zram>, stop: &Stop, config: &TiersConfig) {
     }
 }
 
-/// Where the thread is, and what it remembers.
-struct Pass {
+/// The work of [`Tiers`], for an owner of a device that has a thread for it: where it is, and what
+/// it remembers.
+#[derive(Debug)]
+pub struct TierPass {
     rule: Rule,
+    /// Pages that one turn looks at.
+    slice_pages: u64,
     /// The time between two passes.
     between: Duration,
     cpu_percent: u32,
@@ -120,19 +104,62 @@ struct Pass {
     trained: Option<(u32, u64, Option<u64>)>,
 }
 
-impl Pass {
-    fn new(config: &TiersConfig) -> Pass {
-        Pass {
-            rule: Rule::new(config),
+impl TierPass {
+    /// Begins with the first page. A turn looks at `slice_pages` pages, of which it may compress
+    /// all. The device has tiers from now on, as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tiers::start`], except that no thread is started.
+    pub fn begin(device: &Zram, config: TiersConfig, slice_pages: u64) -> io::Result<TierPass> {
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        match config {
+            TiersConfig { density: Density::Fast, .. } => {
+                return invalid("the density fast has no tiers");
+            }
+            _ if config.age < Duration::from_secs(1) => {
+                return invalid("an age of tiers has at least a second");
+            }
+            _ if !(1..=100).contains(&config.cpu_percent) => {
+                return invalid("tiers use 1 to 100 percent of one CPU");
+            }
+            _ if device.ages.is_none() => {
+                return invalid("tiers need a device that notes when its pages are used");
+            }
+            _ => {}
+        }
+        // This is one step, so that if two threads start tiers, one of them is refused.
+        if !device.settings.tiering.take(config.density) {
+            return invalid("the device has tiers already");
+        }
+        Ok(TierPass {
+            rule: Rule::new(&config),
+            slice_pages: slice_pages.max(1),
             between: config.age / PASSES_PER_AGE,
             cpu_percent: config.cpu_percent,
             page: 0,
             trained: None,
-        }
+        })
     }
 
-    /// Works on a slice, or trains. Returns how long to sleep.
-    fn turn(&mut self, device: &Zram) -> Duration {
+    /// As `begin`, for a forked child that has its parent's device: passes of the parent do not
+    /// count.
+    ///
+    /// # Errors
+    ///
+    /// As for `begin`.
+    pub fn begin_anew(
+        device: &Zram,
+        config: TiersConfig,
+        slice_pages: u64,
+    ) -> io::Result<TierPass> {
+        device.settings.tiering.give_up();
+        TierPass::begin(device, config, slice_pages)
+    }
+
+    /// Works on a slice, or trains tables. Returns how long the owner is to leave it alone, so that
+    /// it keeps within its share of CPU time.
+    pub fn turn(&mut self, device: &Zram) -> Duration {
         let (begun, cpu) = (Instant::now(), clock::thread_cpu());
         let pause = self.work(device);
         let used = clock::thread_cpu().saturating_sub(cpu);
@@ -143,7 +170,8 @@ impl Pass {
 
     /// Returns how long there is nothing to do.
     fn work(&mut self, device: &Zram) -> Duration {
-        match device.tend_slice(&self.rule, self.page, self.is_training_due(device)) {
+        let due = self.is_training_due(device);
+        match device.tend_slice(&self.rule, self.page..self.page + self.slice_pages, due) {
             Ok(Slice::Next(page)) => {
                 self.page = page;
                 Duration::ZERO

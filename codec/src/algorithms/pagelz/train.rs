@@ -23,8 +23,8 @@ use crate::terms::{CodecError, PAGE_LEN_MAX};
 const CODED: [usize; 8] = [63, 127, 255, 383, 511, 767, 1023, 1535];
 /// Raw bits behind an escape.
 const ESCAPED_BITS: u64 = 12;
-/// A page with more literals does not compress.
-const LITERALS_MAX: usize = 3400;
+/// A page with more literals does not compress, unless they take fewer bytes when they are coded.
+const LITERALS_MAX: u64 = 3400;
 /// A page with fewer has no say in the tables of literals.
 const LITERALS_MIN: u32 = 32;
 /// Times that pages are dealt to tables anew.
@@ -69,12 +69,17 @@ impl Counts {
     fn add(&mut self, matcher: &mut Matcher, page: &[u8]) {
         let mut counted = Page { tokens: Vec::new(), literals: [0; 256], last: FIRST };
         matcher.find(page, &mut counted);
-        let literals: u32 = counted.literals.iter().sum();
-        if literals as usize <= LITERALS_MAX {
+        if is_short(&counted.literals) {
             counted.tokens.iter().for_each(|&token| self.tokens[token] += 1);
             self.pages.push(counted.literals);
         }
     }
+}
+
+/// Whether the literals of a page are few, or of so few values that a code makes them short.
+fn is_short(literals: &Histogram) -> bool {
+    literals.iter().map(|&count| u64::from(count)).sum::<u64>() <= LITERALS_MAX
+        || bits(literals, &lengths_of(&[literals])) / 8 <= LITERALS_MAX
 }
 
 impl Sink for Page {
@@ -172,6 +177,33 @@ mod tests {
     fn page(seed: usize) -> Vec<u8> {
         let words = (0..512_u64).map(|word| (word * (seed as u64 + 3)) % 97 * 1000);
         words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// A page without repeats of so many values.
+    fn without_repeats(seed: u64, values: u64) -> Vec<u8> {
+        let mut state = seed * 2 + 1;
+        let next = |_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(seed | 1);
+            ((state >> 33) % values) as u8
+        };
+        (0..PAGE_LEN_MAX).map(next).collect()
+    }
+
+    #[test]
+    fn literals_of_few_values_have_a_say_although_nothing_repeats() {
+        let pages: Vec<u8> = (0..50).flat_map(|seed| without_repeats(seed, 16)).collect();
+        let lengths = train(&pages).expect("there is memory");
+        let most = |table: &[u8; 256]| table[..16].iter().copied().max();
+        let most: Vec<_> = lengths.literals.iter().map(most).collect();
+        assert!(most.iter().all(|most| *most <= Some(6)), "about five bits of each: {most:?}");
+    }
+
+    #[test]
+    fn pages_that_do_not_compress_have_no_say() {
+        let some: Vec<u8> = (0..20).flat_map(page).collect();
+        let noise = (0..20).flat_map(|seed| without_repeats(seed, 256));
+        let mixed: Vec<u8> = some.iter().copied().chain(noise).collect();
+        assert_eq!(train(&mixed), train(&some));
     }
 
     #[test]
