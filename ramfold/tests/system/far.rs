@@ -200,6 +200,21 @@ fn pages_in_an_nbdkit_that_fails_now_and_then_are_right_or_errors() {
     near.check();
 }
 
+/// Each request waits for the far server, so more of them are on their way.
+#[test]
+fn more_pages_are_on_their_way_to_a_server_unless_a_number_is_set() {
+    let far = Far::new();
+    let address = format!("nbd+unix:///?socket={}", far.socket());
+    let batch = |options: &[&str]| {
+        let server = Server::with(&[&["--size", "1M"], options].concat());
+        succeed(&mut ramfold(&["get", server.target(), "writeback_batch_size"]))
+    };
+    assert_eq!(batch(&[]), "32\n");
+    assert_eq!(batch(&["--backing", &address]), "1024\n");
+    let set = ["--set", "writeback_batch_size=7"];
+    assert_eq!(batch(&[&["--backing", &address], &set[..]].concat()), "7\n");
+}
+
 #[test]
 fn an_address_that_leads_nowhere_is_refused_with_the_reason() {
     let far = Far::new();

@@ -48,7 +48,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     disk.set_writeback_limit(settings.writeback_limit);
     disk.enable_writeback_limit(settings.writeback_limit_enable);
     // It refuses only 0, which no setting has.
-    let _ = disk.set_writeback_batch_size(settings.writeback_batch_size);
+    let _ = disk.set_writeback_batch_size(settings.batch_size());
     state.disk = Some(disk);
     (state.policy, state.tiers) = (policy, tiers);
     Ok(())

@@ -28,8 +28,10 @@ use crate::terms::PRIORITIES;
 
 /// The priority of the algorithm that pages are written with.
 pub(crate) const PRIMARY: usize = 0;
-/// Blocks in flight to the backing device.
-const BATCH_DEFAULT: u32 = 32;
+/// Blocks in flight to the backing device, unless a number is set: as many as in the kernel,
+const BATCH_LOCAL: u32 = 32;
+/// and more if it is on another machine, where each request waits for the network.
+const BATCH_REMOTE: u32 = 1024; // 4 MiB
 
 /// The disk that pages are written back to.
 #[derive(Clone)]
@@ -56,7 +58,8 @@ pub(crate) struct Settings {
     /// Blocks of 4 KiB that may still be written.
     pub(crate) writeback_limit: u64,
     pub(crate) writeback_limit_enable: bool,
-    pub(crate) writeback_batch_size: u32,
+    /// Blocks in flight, once they are set.
+    pub(crate) writeback_batch_size: Option<u32>,
     pub(crate) compressed_writeback: bool,
     pub(crate) chain_order: u32,
 }
@@ -72,12 +75,18 @@ impl Settings {
             backing: None,
             writeback_limit: 0,
             writeback_limit_enable: false,
-            writeback_batch_size: BATCH_DEFAULT,
+            writeback_batch_size: None,
             compressed_writeback: false,
             chain_order: defaults.chain_order,
         };
         settings.reset(defaults);
         settings
+    }
+
+    /// Blocks that are in flight to the backing device.
+    pub(crate) fn batch_size(&self) -> u32 {
+        let is_remote = self.backing.as_ref().is_some_and(|backing| backing.remote.is_some());
+        self.writeback_batch_size.unwrap_or(if is_remote { BATCH_REMOTE } else { BATCH_LOCAL })
     }
 
     /// Clears the settings that a reset clears.

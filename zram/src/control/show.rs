@@ -26,7 +26,7 @@ pub(crate) fn show(device: &Device, attribute: Attribute) -> Result<String, Attr
         A::BackingDev => backing(settings),
         A::WritebackLimit => line(state.writeback_limit()),
         A::WritebackLimitEnable => line(u64::from(settings.writeback_limit_enable)),
-        A::WritebackBatchSize => line(u64::from(settings.writeback_batch_size)),
+        A::WritebackBatchSize => line(u64::from(settings.batch_size())),
         A::CompressedWriteback => line(u64::from(settings.compressed_writeback)),
         A::PagesPerPoolPage => line(1 << settings.chain_order),
         A::IoStat => disk.as_ref().map_or(NO_REQUESTS, |disk| disk.io_stat()).to_string(),

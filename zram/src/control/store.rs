@@ -140,7 +140,7 @@ fn writeback_limit_enable(device: &Device, text: &str) -> Result<(), AttributeEr
 fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeError> {
     let blocks = batch(text)?;
     let mut state = device.state_mut();
-    state.settings.writeback_batch_size = blocks;
+    state.settings.writeback_batch_size = Some(blocks);
     let set = |disk: &Arc<Zram>| disk.set_writeback_batch_size(blocks);
     // It refuses only 0.
     state
