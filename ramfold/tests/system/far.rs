@@ -23,10 +23,11 @@ const STAYING: u64 = 64;
 /// What a request to the far server may take, in seconds.
 const PATIENCE: u64 = 2;
 
-/// A server whose pages go to the export at a socket.
+/// A server whose pages go to the export at a socket, by many requests of a few pages each.
 fn near(socket: &str) -> Server {
     let address = format!("nbd+unix:///?socket={socket}&timeout={PATIENCE}");
-    let server = Server::with(&["--size", "16M", "--backing", &address]);
+    let few = ["--set", "writeback_batch_size=32"];
+    let server = Server::with(&[&["--size", "16M", "--backing", &address], &few[..]].concat());
     let mut client = server.connect();
     for page in 0..PAGES + STAYING {
         client.write(page * PAGE_SIZE, &content(page)).expect("memory takes it");
