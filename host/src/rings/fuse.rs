@@ -356,3 +356,19 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     number.copy_from_slice(&bytes[at..at + N]);
     number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// Another driver would read other things in the same commands.
+    #[test]
+    fn a_descriptor_of_another_driver_is_refused() {
+        for path in ["/dev/null", "/proc/self/exe", "/"] {
+            let other = File::open(path).expect("every system has it");
+            let refused = FuseRing::new(other.as_fd(), PAGE_SIZE).expect_err(path);
+            assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{path}: {refused}");
+        }
+    }
+}

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariant: whatever a guest puts into its memory, at whatever moment, costs it its own queue at
-//! most. A frontend can end the server only by making the file of its memory shorter.
+//! most. A frontend that takes the memory away loses its queues.
 //!
 //! Locks: the seat of the frontend and the places where rings were left, both leaves. No disk is
 //! called and no guest is waited for under them.
