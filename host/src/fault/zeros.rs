@@ -1,4 +1,4 @@
-//! Zeros in place of memory whose pages cannot be had any more.
+//! Zeros in place of memory whose pages are gone.
 //!
 //! Invariant: a range is a mapping as a whole before and after. Lock: none.
 
