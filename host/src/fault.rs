@@ -59,6 +59,9 @@ mod stacks;
 mod stuck;
 #[cfg(not(any(loom, miri)))]
 mod thread;
+#[cfg(not(any(loom, miri)))]
+#[expect(unsafe_code, reason = "puts a mapping in place of another one")]
+mod zeros;
 
 #[cfg(not(any(loom, miri)))]
 pub use crate::machine::{Vital, die, die_at};
@@ -77,3 +80,5 @@ pub use signal::{begin_call, calls_begun, is_blocked, step_aside, step_back, wat
 pub use stuck::StuckLooks;
 #[cfg(not(any(loom, miri)))]
 pub use thread::FaultThread;
+#[cfg(not(any(loom, miri)))]
+pub use zeros::put_zeros;

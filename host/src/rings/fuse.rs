@@ -356,3 +356,59 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     number.copy_from_slice(&bytes[at..at + N]);
     number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// Another driver would read other things in the same commands.
+    #[test]
+    fn a_descriptor_of_another_driver_is_refused() {
+        for path in ["/dev/null", "/proc/self/exe", "/"] {
+            let other = File::open(path).expect("every system has it");
+            let refused = FuseRing::new(other.as_fd(), PAGE_SIZE).expect_err(path);
+            assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{path}: {refused}");
+        }
+    }
+    fn entry() -> FuseEntry {
+        let memory = Pages::new(2).expect("there are addresses");
+        FuseEntry { memory, number: 3, queue: 1, len: 0, commit: 0, touched: 0 }
+    }
+
+    /// Puts a number where the kernel would.
+    fn put(entry: &mut FuseEntry, at: usize, bytes: &[u8]) {
+        entry.memory.as_mut_slice()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    #[test]
+    fn a_request_is_what_the_kernel_put_there_and_never_more_than_there_is_room_for() {
+        let mut sent = entry();
+        put(&mut sent, 0, &((IN_HEADER + 24 + 5) as u32).to_ne_bytes());
+        put(&mut sent, PART, &[7; 24]);
+        put(&mut sent, COMMIT_ID, &9_u64.to_ne_bytes());
+        put(&mut sent, PAYLOAD, &5_u32.to_ne_bytes());
+        put(&mut sent, PAGE_SIZE, b"bytes");
+        let sent = sent.received();
+        let (header, fields, data) = sent.request();
+        assert_eq!((header.len(), fields, data), (IN_HEADER, &[7; 24][..], &b"bytes"[..]));
+        assert_eq!((sent.commit, sent.touched()), (9, 2 * PAGE_SIZE));
+        let mut wrong = entry();
+        put(&mut wrong, 0, &u32::MAX.to_ne_bytes());
+        put(&mut wrong, PAYLOAD, &u32::MAX.to_ne_bytes());
+        let wrong = wrong.received();
+        let (_, fields, data) = wrong.request();
+        assert_eq!((fields.len(), data.len()), (PART, PAGE_SIZE));
+    }
+
+    #[test]
+    fn an_answer_says_how_long_it_is() {
+        let mut answer = entry();
+        answer.data(3).copy_from_slice(b"abc");
+        assert_eq!(answer.data(usize::MAX).len(), PAGE_SIZE, "as much as there is room for");
+        answer.set_answer(&[1; OUT_HEADER], 3);
+        let memory = answer.memory.as_slice();
+        assert_eq!((memory[0], number(memory, PAYLOAD)), (1, 3_u32.to_ne_bytes()));
+        assert_eq!(&memory[PAGE_SIZE..PAGE_SIZE + 3], b"abc");
+    }
+}

@@ -120,3 +120,37 @@ impl Ring {
         Some(Completion { number: entry.user_data(), result })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsFd;
+
+    /// More than the kernel has room for, of commands and of completions.
+    const MANY: u64 = 3 * COMPLETIONS as u64;
+
+    #[test]
+    fn every_command_of_many_is_completed_once() {
+        let Ok(mut ring) = Ring::new() else {
+            println!("skipped: needs io_uring");
+            assert!(std::env::var_os("CI").is_none(), "io_uring is refused");
+            return;
+        };
+        ring.enable().expect("the first thread that asks");
+        let bell = eventfd(1, EventfdFlags::CLOEXEC).expect("there are descriptors");
+        for number in 0..MANY {
+            ring.poll(bell.as_fd(), number).expect("room is made");
+        }
+        let mut seen = vec![false; MANY as usize];
+        while seen.contains(&false) {
+            ring.enter(1, None).expect("this thread may");
+            while let Some(Completion { number, result }) = ring.reap() {
+                assert!(result.is_ok(), "{number}: {result:?}");
+                assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} twice");
+            }
+        }
+        ring.enter(1, Some(Duration::from_millis(1))).expect("the time is up");
+        assert!(ring.reap().is_none(), "nothing is left");
+    }
+}

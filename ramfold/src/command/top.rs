@@ -21,7 +21,7 @@ mod table;
 use std::io::{IsTerminal, Read, stdin, stdout};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -35,6 +35,9 @@ use screen::Screen;
 
 /// Columns of a look that goes to no terminal.
 const BATCH_COLUMNS: usize = 80;
+
+/// After so long, keys that could not be read are tried again.
+const KEYS_AGAIN: Duration = Duration::from_millis(200);
 
 /// Shows what runs until it is told to end.
 pub(super) fn run(args: &args::Top) -> Result<(), Failure> {
@@ -143,16 +146,18 @@ fn watch_signals(sender: &Sender<Wake>) -> Result<(), Failure> {
     host::thread::spawn("signals", watch).map(drop).map_err(failed)
 }
 
-/// Keys come only from a terminal.
+/// Keys come only from a terminal, and only in front of other jobs of a shell. Behind them, reading
+/// is an error.
 fn watch_keys(sender: Sender<Wake>) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Ok(());
     }
     let watch = move || {
-        let keys = stdin().lock().bytes().map_while(Result::ok);
-        for key in keys {
-            if sender.send(Wake::Key(key)).is_err() {
-                return;
+        for key in stdin().lock().bytes() {
+            match key.map(|key| sender.send(Wake::Key(key))) {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => thread::sleep(KEYS_AGAIN),
             }
         }
     };

@@ -132,6 +132,22 @@ fn the_terminal_is_restored_whichever_way_it_ends() {
     }
 }
 
+/// A job of a shell that set the keyboard from behind was stopped by the system at its end, and
+/// stayed for ever: `ramfold top`, Ctrl-Z, `kill %1`.
+#[test]
+fn behind_another_job_of_a_shell_it_shows_nothing_and_can_be_ended() {
+    let user = User::new();
+    // The shell keeps the terminal. A job that was stopped by then is continued, as `kill %1` does.
+    let script =
+        r#""$0" top -d 0.1 & sleep 1; kill -TERM $!; kill -CONT $!; wait $!; echo "is $?""#;
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "--wait", "sh", "-mc", script, BINARY]);
+    shell.env("XDG_RUNTIME_DIR", user.scratch.path("run")).env("TERM", "xterm");
+    let terminal = Terminal::start(&mut shell, (80, 24));
+    crate::rig::eventually("its end", || terminal.bytes().contains("is "));
+    assert_eq!(terminal.bytes().trim_end(), "is 143", "nothing else was shown");
+}
+
 #[test]
 fn a_server_that_stands_still_holds_nothing_up() {
     let user = User::new();

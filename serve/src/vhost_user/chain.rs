@@ -14,6 +14,7 @@
 //!
 //! Locks: none.
 
+use super::memory::Memory;
 use virtio_queue::DescriptorChain;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
@@ -43,7 +44,7 @@ pub(super) struct Chain {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// There are too few bytes, or they are not in the guest's memory.
+/// There are too few bytes, or they are not in the guest's memory, or that is lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreachable;
 
@@ -83,30 +84,23 @@ impl Spans {
         self.list[self.next..].iter().map(|span| u64::from(span.len)).sum()
     }
 
-    /// Copies the next bytes out of the guest's memory.
-    pub(super) fn read(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        mut into: &mut [u8],
-    ) -> Result<(), Unreachable> {
+    /// Copies the next bytes out of the guest's memory. Zeros in place of bytes that were taken
+    /// away do not count.
+    pub(super) fn read(&mut self, memory: &Memory, mut into: &mut [u8]) -> Result<(), Unreachable> {
         while !into.is_empty() {
             let (at, len) = self.take(into.len()).ok_or(Unreachable)?;
             let (now, later) = into.split_at_mut(len);
-            memory.read_slice(now, at).map_err(|_| Unreachable)?;
+            memory.map.read_slice(now, at).map_err(|_| Unreachable)?;
             into = later;
         }
-        Ok(())
+        if memory.is_lost() { Err(Unreachable) } else { Ok(()) }
     }
 
     /// Copies bytes into the guest's memory.
-    pub(super) fn write(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        mut from: &[u8],
-    ) -> Result<(), Unreachable> {
+    pub(super) fn write(&mut self, memory: &Memory, mut from: &[u8]) -> Result<(), Unreachable> {
         while !from.is_empty() {
             let (at, len) = self.take(from.len()).ok_or(Unreachable)?;
-            memory.write_slice(&from[..len], at).map_err(|_| Unreachable)?;
+            memory.map.write_slice(&from[..len], at).map_err(|_| Unreachable)?;
             from = &from[len..];
         }
         Ok(())

@@ -6,13 +6,15 @@
 //! ```
 //!
 //! Invariants
-//! - A region lies within its file when it is mapped, and no two overlap. A frontend that makes its
-//!   file shorter afterwards ends the server (SIGBUS). Only its own user can connect.
+//! - A region lies within its file when it is mapped, and no two overlap.
+//! - A file that is made shorter afterwards turns its region into zeros, and the memory is lost.
+//!   What was copied from a memory that is not lost after that is what the guest had there.
 //! - The mappings are shared and belong to the frontend's file: they are no anonymous memory of
 //!   the server, and no buffer of its accounts.
 //!
 //! Locks: none.
 
+use super::lent::Lent;
 use crate::terms::limits::MEMORY_REGIONS_MAX;
 use std::fs::File;
 use std::io;
@@ -22,8 +24,22 @@ use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
 /// The regions of a frontend.
 pub(super) struct Regions {
-    memory: Arc<GuestMemoryMmap>,
+    memory: Memory,
     addresses: Vec<Addresses>,
+}
+
+/// The guest's memory, as a queue has it.
+#[derive(Clone)]
+pub(super) struct Memory {
+    pub(super) map: GuestMemoryMmap,
+    lent: Vec<Arc<Lent>>,
+}
+
+impl Memory {
+    /// Whether the frontend took some of it away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lent.iter().any(|lent| lent.is_lost())
+    }
 }
 
 /// Where a region is for the frontend and for the guest.
@@ -36,7 +52,8 @@ struct Addresses {
 impl Regions {
     /// No memory.
     pub(super) fn none() -> Self {
-        Self { memory: Arc::new(GuestMemoryMmap::new()), addresses: Vec::new() }
+        let memory = Memory { map: GuestMemoryMmap::new(), lent: Vec::new() };
+        Self { memory, addresses: Vec::new() }
     }
 
     /// The regions of a table, each with its file.
@@ -57,11 +74,14 @@ impl Regions {
         if file.metadata()?.len() < region.mmap_offset.saturating_add(region.memory_size) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mapped = region.mmap_region(file).map_err(io::Error::other)?;
-        let mapped = GuestRegionMmap::new(mapped, GuestAddress(region.guest_phys_addr));
+        let mapped = Arc::new(region.mmap_region(file).map_err(io::Error::other)?);
+        // It is watched before a queue has it, and as long as one does.
+        let lent = Lent::watch(Arc::clone(&mapped)).map_err(io::Error::other)?;
+        let mapped = GuestRegionMmap::with_arc(mapped, GuestAddress(region.guest_phys_addr));
         let mapped = mapped.ok_or(io::ErrorKind::InvalidInput)?;
-        let memory = self.memory.insert_region(Arc::new(mapped)).map_err(io::Error::other)?;
-        self.memory = Arc::new(memory);
+        let map = self.memory.map.insert_region(Arc::new(mapped)).map_err(io::Error::other)?;
+        self.memory.map = map;
+        self.memory.lent.push(Arc::new(lent));
         let (frontend, guest) = (region.user_addr, region.guest_phys_addr);
         self.addresses.push(Addresses { frontend, guest, len: region.memory_size });
         Ok(())
@@ -70,14 +90,19 @@ impl Regions {
     /// Forgets a region.
     pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> io::Result<()> {
         let (guest, len) = (region.guest_phys_addr, region.memory_size);
-        let left = self.memory.remove_region(GuestAddress(guest), len).map_err(io::Error::other)?;
-        self.memory = Arc::new(left.0);
-        self.addresses.retain(|one| one.guest != guest);
+        let left = self.memory.map.remove_region(GuestAddress(guest), len);
+        self.memory.map = left.map_err(io::Error::other)?.0;
+        // The two lists have the same order.
+        let at = self.addresses.iter().position(|one| one.guest == guest);
+        if let Some(at) = at {
+            self.addresses.remove(at);
+            self.memory.lent.remove(at);
+        }
         Ok(())
     }
 
     /// The memory, for a queue.
-    pub(super) fn memory(&self) -> &Arc<GuestMemoryMmap> {
+    pub(super) fn memory(&self) -> &Memory {
         &self.memory
     }
 

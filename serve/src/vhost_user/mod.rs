@@ -4,11 +4,11 @@
 //!   guest:     rings and data in its memory ----- shared -----> worker: a thread for each queue
 //!   frontend:  QEMU, Cloud Hypervisor, .. -- messages --> frontend: sets up rings and memory
 //!
-//!   server -> frontend -> ring -> worker -> request -> chain
+//!   server -> frontend -> ring -> worker -> request -> chain -> memory -> lent
 //! ```
 //!
 //! Invariant: whatever a guest puts into its memory, at whatever moment, costs it its own queue at
-//! most. A frontend can end the server only by making the file of its memory shorter.
+//! most. A frontend that takes the memory away loses its queues.
 //!
 //! Locks: the seat of the frontend and the places where rings were left, both leaves. No disk is
 //! called and no guest is waited for under them.
@@ -16,6 +16,8 @@
 mod chain;
 mod features;
 mod frontend;
+#[expect(unsafe_code, reason = "serves a signal where memory was taken away")]
+mod lent;
 mod memory;
 mod request;
 mod ring;

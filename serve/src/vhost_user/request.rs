@@ -21,16 +21,17 @@
 //! Locks: the disk's.
 
 use super::chain::{Chain, Unreachable};
+use super::memory::Memory;
 use super::wire::{self, HEADER_BYTES, ID_BYTES, SECTOR, SEGMENT_BYTES};
 use crate::doors::{Buffer, NoMemory};
 use crate::terms::limits::{PAGE, PAYLOAD_MAX, PIECE, ZEROED_SEGMENTS_MAX};
 use disk::{Allocation, Disk, DiskError, check_range};
-use vm_memory::{Bytes, GuestMemoryMmap};
+use vm_memory::Bytes;
 
 /// What requests are answered with.
 pub(super) struct Desk<'a> {
     pub(super) disk: &'a dyn Disk,
-    pub(super) memory: &'a GuestMemoryMmap,
+    pub(super) memory: &'a Memory,
     pub(super) id: &'a [u8; ID_BYTES],
     /// Where data is between the guest and the disk.
     pub(super) piece: &'a mut Buffer,
@@ -62,7 +63,7 @@ impl Desk<'_> {
             Err(Failed::Io) => wire::STATUS_IOERR,
             Err(Failed::Unsupported) => wire::STATUS_UNSUPP,
         };
-        if self.memory.write_obj(status, status_at).is_err() {
+        if self.memory.map.write_obj(status, status_at).is_err() {
             return 0;
         }
         let data = room - chain.writable.len();

@@ -85,9 +85,9 @@ impl Ring {
         let ready = self.addressed && self.enabled && !self.is_broken;
         let (true, Some(kick)) = (ready, &self.kick) else { return Ok(()) };
         let Some(mut queue) = self.queue.take() else { return Ok(()) };
-        let memory = Arc::clone(regions.memory());
+        let memory = regions.memory().clone();
         queue.set_ready(true);
-        if !queue.is_valid(&*memory) {
+        if !queue.is_valid(&memory.map) {
             // Its memory may be on its way, because regions come one by one.
             self.queue = Some(queue);
             return Ok(());
@@ -139,7 +139,7 @@ impl Ring {
 
     /// Sets where the ring is. False if it is not aligned, or not in the memory.
     pub(super) fn place(&mut self, table: &Table, regions: &Regions) -> bool {
-        let memory = &**regions.memory();
+        let memory = &regions.memory().map;
         let Some(queue) = &mut self.queue else { return false };
         let aligned = queue.try_set_desc_table_address(GuestAddress(table.descriptors)).is_ok()
             && queue.try_set_avail_ring_address(GuestAddress(table.available)).is_ok()

@@ -11,12 +11,13 @@
 //! - W1. One thread has a queue. It gives the queue back when it ends, with every request that it
 //!   took answered. So where the queue stands is one number, and nothing is in flight.
 //! - W2. Answers are told as soon as they make `TELL_AT` bytes, or when no request is left.
-//! - W3. A ring that makes no sense ends its thread. The thread never waits for the guest except
-//!   in `poll`, where a stop wakes it.
+//! - W3. A ring that makes no sense ends its thread, and so does memory that is lost. The thread
+//!   never waits for the guest except in `poll`, where a stop wakes it.
 //!
 //! Locks: the disk's.
 
 use super::chain::Chain;
+use super::memory::Memory;
 use super::request::Desk;
 use super::wire::ID_BYTES;
 use crate::doors::{Buffer, Event, Meter, Observer, Peer};
@@ -29,7 +30,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use virtio_queue::{Error, Queue, QueueOwnedT, QueueT};
-use vm_memory::GuestMemoryMmap;
 
 /// Tells a worker to end.
 pub(super) struct Stop {
@@ -63,7 +63,7 @@ pub(super) struct Events {
 /// What the thread of a queue works with.
 pub(super) struct Worker {
     queue: Queue,
-    memory: Arc<GuestMemoryMmap>,
+    memory: Arc<Memory>,
     service: Arc<Service>,
     events: Events,
     stop: Arc<Stop>,
@@ -102,13 +102,13 @@ impl Stop {
 impl Worker {
     pub(super) fn new(
         queue: Queue,
-        memory: Arc<GuestMemoryMmap>,
+        memory: Memory,
         service: Arc<Service>,
         events: Events,
         stop: Arc<Stop>,
     ) -> Self {
         let piece = Buffer::new(PIECE, Arc::clone(&service.meter));
-        Self { queue, memory, service, events, stop, piece }
+        Self { queue, memory: Arc::new(memory), service, events, stop, piece }
     }
 
     /// Serves the queue until it is told to stop, or the ring makes no sense.
@@ -116,6 +116,8 @@ impl Worker {
         let mut chain = Chain::default();
         let broken = loop {
             match self.drain(&mut chain) {
+                // A ring of zeros makes no sense, either, but that is not why.
+                _ if self.memory.is_lost() => break Some("its memory is gone"),
                 Err(error) => break Some(words(&error)),
                 Ok(()) if self.stop.is_told() => break None,
                 Ok(()) => {}
@@ -135,9 +137,9 @@ impl Worker {
     fn drain(&mut self, chain: &mut Chain) -> Result<(), Error> {
         let memory = Arc::clone(&self.memory);
         loop {
-            self.queue.disable_notification(&*memory)?;
+            self.queue.disable_notification(&memory.map)?;
             let mut untold = 0;
-            while !self.stop.is_told() {
+            while !self.stop.is_told() && !memory.is_lost() {
                 let Some(answered) = self.answer_next(&memory, chain)? else { break };
                 untold += answered;
                 if untold >= TELL_AT {
@@ -146,19 +148,16 @@ impl Worker {
                 }
             }
             self.tell(&memory)?;
-            if !self.queue.enable_notification(&*memory)? || self.stop.is_told() {
+            let more = self.queue.enable_notification(&memory.map)?;
+            if !more || self.stop.is_told() || memory.is_lost() {
                 return Ok(());
             }
         }
     }
 
     /// Answers the next request, and says how many bytes it was about. `None` if there is none.
-    fn answer_next(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        chain: &mut Chain,
-    ) -> Result<Option<usize>, Error> {
-        let Some(found) = self.queue.iter(memory)?.next() else { return Ok(None) };
+    fn answer_next(&mut self, memory: &Memory, chain: &mut Chain) -> Result<Option<usize>, Error> {
+        let Some(found) = self.queue.iter(&memory.map)?.next() else { return Ok(None) };
         let head = found.head_index();
         let service = &self.service;
         let (disk, id, piece) = (&*service.disk, &service.id, &mut self.piece);
@@ -168,13 +167,13 @@ impl Worker {
             // There is no place for a status, so the guest gets its buffers back with nothing.
             Err(_) => (0, 0),
         };
-        self.queue.add_used(memory, head, got)?;
+        self.queue.add_used(&memory.map, head, got)?;
         Ok(Some(bytes as usize))
     }
 
     /// Tells the guest that there are answers, if it wants to know.
-    fn tell(&mut self, memory: &GuestMemoryMmap) -> Result<(), Error> {
-        if self.queue.needs_notification(memory)? {
+    fn tell(&mut self, memory: &Memory) -> Result<(), Error> {
+        if self.queue.needs_notification(&memory.map)? {
             self.events.call.iter().for_each(|call| notify(call));
         }
         Ok(())

@@ -9,6 +9,7 @@ mod frontends;
 mod guest;
 #[cfg(test)]
 mod hostile;
+mod lost;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]

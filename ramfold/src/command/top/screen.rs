@@ -5,14 +5,20 @@
 //!   draw: only lines that differ from those that are shown
 //! ```
 //!
+//! A shell gives the terminal to one of its jobs, the one in front. A job behind it that set the
+//! keyboard would be stopped by the system, even at its end. So nothing is shown there, and nothing
+//! is set. Being in front again is noticed at the next `draw`.
+//!
 //! Invariant: every way out passes `leave`, also that of a panic. Locks: none.
 
 use std::io::{Write, stdout};
 
 use rustix::io::Errno;
+use rustix::process::getpgrp;
 use rustix::stdio;
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
 };
 
 use super::table::Line;
@@ -29,6 +35,8 @@ const SIZE: (usize, usize) = (80, 24);
 pub(super) struct Screen {
     /// How the keyboard was set, if there is one.
     before: Option<Termios>,
+    /// The terminal was taken over, and not given back.
+    is_ours: bool,
     shown: Vec<String>,
     /// The screen has to be cleared first.
     anew: bool,
@@ -38,17 +46,24 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn open() -> Result<Screen, Failure> {
-        let before = tcgetattr(stdio::stdin()).ok();
         // NO_COLOR counts if it is not empty: no-color.org.
         let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let has_blocks = speaks_utf8();
-        let mut screen = Screen { before, shown: Vec::new(), anew: true, has_colours, has_blocks };
+        let (before, shown) = (None, Vec::new());
+        let mut screen =
+            Screen { before, is_ours: false, shown, anew: true, has_colours, has_blocks };
         screen.enter()?;
         Ok(screen)
     }
 
-    /// Takes the terminal over.
+    /// Takes the terminal over, if this program is in front.
     pub(super) fn enter(&mut self) -> Result<(), Failure> {
+        if !is_in_front() {
+            self.leave();
+            return Ok(());
+        }
+        self.is_ours = true;
+        self.before = self.before.take().or_else(|| tcgetattr(stdio::stdin()).ok());
         if let Some(before) = &self.before {
             let mut keys = before.clone();
             keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
@@ -62,9 +77,13 @@ impl Screen {
 
     /// Gives the terminal back.
     pub(super) fn leave(&mut self) {
+        if !std::mem::take(&mut self.is_ours) {
+            return;
+        }
         // If the terminal is gone, there is nothing to give back.
         let _ = send(LEAVE);
-        if let Some(before) = &self.before {
+        // Behind another job, the shell has set the keyboard as it wants it.
+        if let (Some(before), true) = (&self.before, is_in_front()) {
             set_keys(before);
         }
     }
@@ -83,6 +102,12 @@ impl Screen {
 
     /// Shows the lines. It sends those that have changed.
     pub(super) fn draw(&mut self, lines: &[Line]) -> Result<(), Failure> {
+        if !self.is_ours {
+            self.enter()?;
+        }
+        if !self.is_ours {
+            return Ok(());
+        }
         let lines = lines.iter().map(|line| line.shown(self.has_colours, self.has_blocks));
         let lines: Vec<String> = lines.collect();
         let mut text = String::new();
@@ -100,6 +125,11 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Whether the terminal is given to this program. One that no shell gives away is.
+fn is_in_front() -> bool {
+    tcgetpgrp(stdio::stdout()).map_or(true, |front| front == getpgrp())
 }
 
 /// Sets how keys are read. If that fails, they need the Enter key, and nothing else is lost.

@@ -1,0 +1,149 @@
+//! Memory that another process lends, and may take away while it is in use.
+//!
+//! ```text
+//!   touch of a page that its file no longer has --> SIGBUS --> zeros over the whole mapping,
+//!                                                              and the memory is lost
+//! ```
+//!
+//! The memory of a virtual machine is a file that its process has open, too. A process that makes
+//! the file shorter takes pages away, and so does a file system of memory that is full. A touch
+//! of such a page is a SIGBUS, which ends a process that does not handle it. Here the touch goes
+//! on, with zeros.
+//!
+//! Invariants
+//! - L1. The range that is served is that of the mapping, which stays until the watch is over. All
+//!   access to it is by `vm-memory`, for which the guest changes the bytes at any time.
+//! - L2. A memory that shows a zero in place of what it had is lost by then. So bytes are those of
+//!   the other process if the memory is not lost after they were copied.
+//!
+//! This is the one file of the crate with `unsafe` code: a promise about a signal handler.
+//!
+//! Lock: none. Entering the table of regions takes the table's.
+
+use host::fault::{Asker, Served, Server, Watch, put_zeros, watch};
+use host::{FaultError, FaultMode};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use vm_memory::MmapRegion;
+
+/// Memory of another process that is watched until this is dropped.
+pub(super) struct Lent {
+    // It is dropped before the mapping can be (L1).
+    _watch: Watch<'static>,
+    mapping: Arc<Lending>,
+}
+
+/// What a touch finds.
+struct Lending {
+    mapping: Arc<MmapRegion>,
+    is_lost: AtomicBool,
+}
+
+// SAFETY: `serve` stores a flag of its own and has the system map memory, which is one system call.
+// It takes no lock, allocates nothing and does not panic.
+unsafe impl Server for Lending {
+    fn serve(&self, address: usize, _: Asker) -> Served {
+        if !self.range().contains(&address) {
+            return Served::Foreign;
+        }
+        // Release pairs with the Acquire in `is_lost`, so that a thread that copied a zero from
+        // what is mapped below sees the loss (L2).
+        self.is_lost.store(true, Ordering::Release);
+        // The whole range, because a file may have larger pages, which are replaced as a whole.
+        // SAFETY: the range is that of a mapping which stays (L1), and the guest changes its bytes
+        // at any time in any case.
+        match unsafe { put_zeros(self.range()) } {
+            true => Served::Filled,
+            // The signal ends the process, as without us.
+            false => Served::Foreign,
+        }
+    }
+}
+
+impl Lending {
+    fn range(&self) -> Range<usize> {
+        let start = self.mapping.as_ptr().addr();
+        start..start + self.mapping.size()
+    }
+}
+
+impl Lent {
+    /// Watches a mapping of a file that another process has, too.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many regions already, or the system refuses the signal handler.
+    pub(super) fn watch(mapping: Arc<MmapRegion>) -> Result<Lent, FaultError> {
+        // The system maps zeros over it by its address alone.
+        mapping.as_ptr().expose_provenance();
+        let mapping = Arc::new(Lending { mapping, is_lost: AtomicBool::new(false) });
+        let _watch = watch(mapping.range(), FaultMode::Signal, mapping.clone())?;
+        Ok(Lent { _watch, mapping })
+    }
+
+    /// Whether some of it was taken away. What was copied from it before this says no is what the
+    /// other process had there.
+    pub(super) fn is_lost(&self) -> bool {
+        // Acquire pairs with the Release in `serve`, so that zeros are never taken for the other
+        // process's bytes (L2). The fence keeps what was copied before the look at the flag.
+        fence(Ordering::Acquire);
+        // relaxed: the fence orders it.
+        self.mapping.is_lost.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::fault::REGIONS_MAX;
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use std::fs::File;
+    use vm_memory::{Bytes, FileOffset, VolatileMemory};
+
+    const LEN: usize = 1 << 20;
+
+    fn file() -> File {
+        let file = File::from(memfd_create("lent", MemfdFlags::CLOEXEC).expect("a memory file"));
+        file.set_len(LEN as u64).expect("it grows");
+        file
+    }
+
+    fn mapped(file: &File) -> Arc<MmapRegion> {
+        let file = file.try_clone().expect("another descriptor");
+        Arc::new(MmapRegion::from_file(FileOffset::new(file, 0), LEN).expect("a mapping"))
+    }
+
+    fn byte(mapping: &MmapRegion, at: usize) -> u8 {
+        mapping.as_volatile_slice().read_obj(at).expect("it is in the mapping")
+    }
+
+    #[test]
+    fn a_page_that_is_cut_off_is_zeros_and_the_memory_is_lost() {
+        let (file, other) = (file(), file());
+        let (mapping, kept) = (mapped(&file), mapped(&other));
+        let (lent, unhurt) = (Lent::watch(mapping.clone()), Lent::watch(kept.clone()));
+        let (lent, unhurt) = (lent.expect("a watch"), unhurt.expect("a watch"));
+        for mapping in [&mapping, &kept] {
+            mapping.as_volatile_slice().write_obj(7_u8, LEN - 1).expect("it is mapped");
+        }
+        assert_eq!((byte(&mapping, LEN - 1), lent.is_lost()), (7, false));
+        file.set_len(4096).expect("it shrinks");
+        assert_eq!((byte(&mapping, 0), lent.is_lost()), (0, false), "this page is still there");
+        assert_eq!((byte(&mapping, LEN - 1), lent.is_lost()), (0, true));
+        mapping.as_volatile_slice().write_obj(9_u8, 5000).expect("it is mapped");
+        assert_eq!(byte(&mapping, 5000), 9, "it can be written");
+        assert_eq!((byte(&kept, LEN - 1), unhurt.is_lost()), (7, false), "another one");
+    }
+
+    #[test]
+    fn a_watch_that_is_over_leaves_its_place() {
+        let file = file();
+        for _ in 0..2 * REGIONS_MAX {
+            let mapping = mapped(&file);
+            let lent = Lent::watch(mapping.clone()).expect("there is a place");
+            drop(lent);
+            assert_eq!(Arc::strong_count(&mapping), 1, "the mapping is let go");
+        }
+    }
+}
