@@ -1,7 +1,7 @@
 //! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
-//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving .."
+//!   signals watched -> devices -> NBD, vhost-user, ublk -> control -> mount -> "serving .."
 //!                                                                                    |
 //!   exit <- ".. are gone" <- control socket, the doors stopped <- unmounted <----- signal
 //! ```
@@ -12,6 +12,7 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
+mod blocks;
 mod captive;
 mod devices;
 mod document;
@@ -20,7 +21,6 @@ mod ending;
 mod episodes;
 mod log;
 mod machines;
-mod monitoring;
 mod notice;
 mod page_types;
 mod pidfile;
@@ -40,6 +40,7 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
 use answers::{Answers, Open, Seen};
+use blocks::Blocks;
 use captive::Captive;
 use doors::Doors;
 use ending::Ending;
@@ -126,15 +127,22 @@ fn serve_until(
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let machines = Machines::start(args, &devices, &watch.observer())?;
     machines.shut_at_last(ending);
+    let blocks = Blocks::start(args, &devices, &watch.observer())?;
     let mount = |directory| doors::mount(directory, args.fuse_io_uring, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
-    let open = Open { server: server.cloned(), tree: tree.clone(), machines: machines.clone() };
+    let (machines_open, blocks_open) = (machines.clone(), blocks.clone());
+    let open = Open {
+        server: server.cloned(),
+        tree: tree.clone(),
+        machines: machines_open,
+        blocks: blocks_open,
+    };
     let answers = Arc::new(Answers::new(Arc::clone(&devices), open, seen));
     let asked = Arc::clone(&answers);
     let handler: Arc<Handler> = Arc::new(move |request| asked.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
-    let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
+    let metrics = doors::open_metrics(args, &handler, watch.observer(), log)?;
     metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
     let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
@@ -146,6 +154,7 @@ fn serve_until(
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
         machines.announce(log);
+        blocks.announce(log);
     }
     let beats = manager.as_ref().filter(|_| built.is_ok());
     let beats = beats.and_then(|manager| tell(manager, answers, log));
@@ -160,12 +169,14 @@ fn serve_until(
             ending.leave(tree);
             (in_use, false)
         }
+        None if !blocks.is_empty() => (false, ending.wait_for_blocks(&blocks)),
         None => (false, ending.wait(tree.as_deref(), server.is_some() || !machines.is_empty())),
     };
     drop(beats);
     // The server ends whether the manager listens or not.
     let _ = manager.map(|manager| manager.stopping());
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
+    blocks.stop(log);
     nbd.iter().for_each(|nbd| nbd.server.stop());
     machines.stop(log);
     control.iter().for_each(|control| control.stop());

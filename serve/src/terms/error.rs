@@ -70,6 +70,17 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The system has no `/dev/ublk-control`.
+    NoUblk,
+    /// The driver of block devices is older than Linux 6.5.
+    OldUblk,
+    /// The driver of block devices refuses something.
+    Ublk {
+        /// What it refuses to do.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The device has no size, or cannot be opened.
     NoDisk(String),
     /// No thread could be started.
@@ -136,6 +147,18 @@ impl fmt::Display for ServeError {
                 "there is no /dev/fuse: load the module fuse, or give the container the device",
             ),
             Self::Mount { path, source } => write!(f, "cannot mount {}: {source}", path.display()),
+            Self::NoUblk => f.write_str(
+                "there is no /dev/ublk-control: load the module ublk_drv (modprobe ublk_drv), or \
+                 use a kernel of Linux 6.5 or later that has it",
+            ),
+            Self::OldUblk => f.write_str(
+                "this kernel's ublk cannot copy by read and write (USER_COPY); use Linux 6.5 or \
+                 later",
+            ),
+            Self::Ublk { what, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "ublk cannot {what}: {source}; block devices are for root")
+            }
+            Self::Ublk { what, source } => write!(f, "ublk cannot {what}: {source}"),
             Self::NoDisk(why) => f.write_str(why),
             Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
         }
@@ -148,6 +171,7 @@ impl error::Error for ServeError {
             Self::Unix { source, .. }
             | Self::Tcp { source, .. }
             | Self::Mount { source, .. }
+            | Self::Ublk { source, .. }
             | Self::Thread(source) => Some(source),
             _ => None,
         }

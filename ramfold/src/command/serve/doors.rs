@@ -1,9 +1,10 @@
-//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, and as a mounted tree.
+//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, for scrapes of metrics,
+//! and as a mounted tree.
 //!
 //! | given | NBD | control |
 //! |---|---|---|
 //! | nothing | `NAME.sock` in the runtime directory | `NAME.ctl` there |
-//! | `--fuse` or `--vhost-user` alone | none | `NAME.ctl` there |
+//! | `--fuse`, `--vhost-user` or `--ublk` alone | none | `NAME.ctl` there |
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
 //! | NBD sockets that were passed | these | none |
@@ -15,6 +16,7 @@
 //!   neither for NBD nor for control, because it may be one of many that a script has.
 //! - A server with `--unix` or `--tcp` serves even if it has no place in the runtime directory. If
 //!   its name is taken there, it is listed as `NAME-PID`. If nothing can be made there, it warns.
+//! - A scrape asks what `stat` asks, so the two agree.
 //!
 //! Locks: none.
 
@@ -23,8 +25,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serve::control::{Control, Handler};
+use serve::control::{Control, Handler, Request, Response};
 use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
+use serve::metrics::{Metrics, MetricsFormat, MetricsPlace, Render};
 use serve::{Observer, PassedSockets, ServeError, ServerConfig, TlsConfig, runtime, shell};
 use zram::Devices;
 
@@ -33,6 +36,7 @@ use super::page_types;
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::choices::IoUring;
+use crate::line::exposition;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.
@@ -78,9 +82,14 @@ impl Doors {
         let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
         let beside = beside.into_iter().chain(control).collect();
-        let nbd = placed || (args.fuse.is_none() && args.vhost_user.is_empty());
-        if !nbd && args.tls.is_given() {
-            let other = if args.fuse.is_some() { "--fuse" } else { "--vhost-user" };
+        let others = [
+            ("--fuse", args.fuse.is_some()),
+            ("--vhost-user", !args.vhost_user.is_empty()),
+            ("--ublk", !args.ublk.is_empty()),
+        ];
+        let other = others.iter().find(|(_, given)| *given).map(|(option, _)| *option);
+        let nbd = placed || other.is_none();
+        if let Some(other) = other.filter(|_| !nbd && args.tls.is_given()) {
             let why =
                 format!("--tls: with {other} alone there is no NBD; give --unix or --tcp too");
             return Err(Failure::Usage(why));
@@ -293,4 +302,39 @@ fn check_length(unix: &Path, option: &str) -> Result<(), Failure> {
     }
     let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
     Err(Failure::Usage(format!("{option}: {} is {why}", unix.display())))
+}
+
+/// Serves the figures, if it was asked for.
+pub(super) fn open_metrics(
+    args: &args::Serve,
+    handler: &Arc<Handler>,
+    observer: Observer,
+    log: &Log,
+) -> Result<Option<Arc<Metrics>>, Failure> {
+    let Some(place) = args.monitoring.place() else { return Ok(None) };
+    let handler = Arc::clone(handler);
+    let render: Arc<Render> = Arc::new(move |format| figures(&*handler, format));
+    let metrics =
+        Metrics::start(&place, render, observer).map_err(|error| metrics_refusal(&place, error))?;
+    log.mention(format!("{}: metrics at {}", args.name, metrics.address()));
+    Ok(Some(Arc::new(metrics)))
+}
+
+fn figures(handler: &Handler, format: MetricsFormat) -> String {
+    match handler(Request::Stat { device: None }) {
+        Response::Ok(stat) => exposition::render(&[(None, &stat)], format),
+        // The server cannot be asked only if it is about to end.
+        _ => exposition::render(&[], format),
+    }
+}
+
+/// Names the option, because other doors fail in the same way.
+fn metrics_refusal(place: &MetricsPlace, error: ServeError) -> Failure {
+    match (&error, place) {
+        (ServeError::NotLoopback(_), _) => {
+            let right = "or give --metrics-anywhere if it is meant";
+            Failure::Usage(format!("--metrics: {error}, {right}"))
+        }
+        _ => Failure::about("--metrics", error),
+    }
 }

@@ -96,6 +96,9 @@ fn title(text: &mut String, stat: &Value) {
     for door in server["vhost_user"].as_array().into_iter().flatten() {
         put(text, format_args!("  vhost-user {}", machine(door)));
     }
+    for door in server["ublk"].as_array().into_iter().flatten() {
+        put(text, format_args!("  block device {}", block(door)));
+    }
     tree(text, &server["tree"]);
 }
 
@@ -107,6 +110,12 @@ fn machine(door: &Value) -> String {
         Some(machine) => format!("{path}: {machine}, {queues}"),
         None => format!("{path}: no machine"),
     }
+}
+
+/// A block device.
+fn block(door: &Value) -> String {
+    let path = one_line(door["path"].as_str().unwrap_or("?"));
+    format!("{path}, {}", count(door["queues"].as_u64().unwrap_or(0), "queue"))
 }
 
 /// Where a tree is mounted, and how its requests come.
@@ -322,13 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_for_machines_shows_the_one_that_has_the_disk() {
+    fn a_socket_for_machines_shows_who_has_it_and_a_block_device_its_queues() {
         let mut stat = example();
         stat["server"]["vhost_user"] = json!([{"path": "/v", "machine": null, "queues": 0}]);
         assert!(render(&stat).contains("\n  vhost-user /v: no machine\n"), "{}", render(&stat));
         let used = json!([{"path": "/v", "machine": "pid 7", "queues": 2}]);
         stat["server"]["vhost_user"] = used;
         assert!(render(&stat).contains("\n  vhost-user /v: pid 7, 2 queues\n"));
+        stat["server"]["ublk"] = json!([{"path": "/dev/ublkb3", "queues": 2}]);
+        assert!(render(&stat).contains("\n  block device /dev/ublkb3, 2 queues\n"));
     }
 
     #[test]
