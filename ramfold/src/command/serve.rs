@@ -21,6 +21,7 @@ mod ending;
 mod episodes;
 mod log;
 mod machines;
+mod monitoring;
 mod notice;
 mod page_types;
 mod pidfile;
@@ -142,7 +143,7 @@ fn serve_until(
     let asked = Arc::clone(&answers);
     let handler: Arc<Handler> = Arc::new(move |request| asked.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
-    let metrics = doors::open_metrics(args, &handler, watch.observer(), log)?;
+    let metrics = monitoring::start(args, &handler, watch.observer(), log)?;
     metrics.clone().into_iter().for_each(|metrics| ending.at_last(move || metrics.shut()));
     let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));

@@ -1,5 +1,4 @@
-//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, for scrapes of metrics,
-//! and as a mounted tree.
+//! Where a server listens: for NBD clients, for `stat`, `set` and `check`, and as a mounted tree.
 //!
 //! | given | NBD | control |
 //! |---|---|---|
@@ -16,7 +15,6 @@
 //!   neither for NBD nor for control, because it may be one of many that a script has.
 //! - A server with `--unix` or `--tcp` serves even if it has no place in the runtime directory. If
 //!   its name is taken there, it is listed as `NAME-PID`. If nothing can be made there, it warns.
-//! - A scrape asks what `stat` asks, so the two agree.
 //!
 //! Locks: none.
 
@@ -25,9 +23,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serve::control::{Control, Handler, Request, Response};
+use serve::control::{Control, Handler};
 use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
-use serve::metrics::{Metrics, MetricsFormat, MetricsPlace, Render};
 use serve::{Observer, PassedSockets, ServeError, ServerConfig, TlsConfig, runtime, shell};
 use zram::Devices;
 
@@ -36,7 +33,6 @@ use super::page_types;
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::choices::IoUring;
-use crate::line::exposition;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.
@@ -302,39 +298,4 @@ fn check_length(unix: &Path, option: &str) -> Result<(), Failure> {
     }
     let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
     Err(Failure::Usage(format!("{option}: {} is {why}", unix.display())))
-}
-
-/// Serves the figures, if it was asked for.
-pub(super) fn open_metrics(
-    args: &args::Serve,
-    handler: &Arc<Handler>,
-    observer: Observer,
-    log: &Log,
-) -> Result<Option<Arc<Metrics>>, Failure> {
-    let Some(place) = args.monitoring.place() else { return Ok(None) };
-    let handler = Arc::clone(handler);
-    let render: Arc<Render> = Arc::new(move |format| figures(&*handler, format));
-    let metrics =
-        Metrics::start(&place, render, observer).map_err(|error| metrics_refusal(&place, error))?;
-    log.mention(format!("{}: metrics at {}", args.name, metrics.address()));
-    Ok(Some(Arc::new(metrics)))
-}
-
-fn figures(handler: &Handler, format: MetricsFormat) -> String {
-    match handler(Request::Stat { device: None }) {
-        Response::Ok(stat) => exposition::render(&[(None, &stat)], format),
-        // The server cannot be asked only if it is about to end.
-        _ => exposition::render(&[], format),
-    }
-}
-
-/// Names the option, because other doors fail in the same way.
-fn metrics_refusal(place: &MetricsPlace, error: ServeError) -> Failure {
-    match (&error, place) {
-        (ServeError::NotLoopback(_), _) => {
-            let right = "or give --metrics-anywhere if it is meant";
-            Failure::Usage(format!("--metrics: {error}, {right}"))
-        }
-        _ => Failure::about("--metrics", error),
-    }
 }
