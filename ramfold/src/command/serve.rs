@@ -18,14 +18,10 @@ mod devices;
 mod document;
 mod doors;
 mod ending;
-mod episodes;
-mod log;
 mod machines;
 mod monitoring;
-mod notice;
 mod page_types;
 mod pidfile;
-mod relief;
 mod watch;
 
 use std::path::Path;
@@ -46,10 +42,8 @@ use captive::Captive;
 use doors::Doors;
 use ending::Ending;
 pub(super) use ending::{Hints, Upper};
-use log::Log;
 use machines::Machines;
-use relief::Relief;
-use watch::Watch;
+use watch::{Log, Relief, Watch};
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
 pub(super) fn run(args: &args::Serve) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use serve::{Observer, Ublk, UblkConfig};
 use zram::Devices;
 
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 use crate::line::args;
 

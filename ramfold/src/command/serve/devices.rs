@@ -18,7 +18,7 @@ use zram::study::Study;
 use zram::{Attribute, AttributeError, Density, Device, DeviceDefaults, Devices, TiersConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 use crate::line::size::human;
 use crate::line::{args, choices};

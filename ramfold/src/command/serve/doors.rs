@@ -28,8 +28,8 @@ use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
 use serve::{Observer, PassedSockets, ServeError, ServerConfig, TlsConfig, runtime, shell};
 use zram::Devices;
 
-use super::log::Log;
 use super::page_types;
+use super::watch::Log;
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::choices::IoUring;

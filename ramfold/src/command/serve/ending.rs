@@ -41,7 +41,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use super::blocks::Blocks;
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 
 /// Exit code after a signal too many.

@@ -14,7 +14,7 @@ use zram::Devices;
 
 use super::doors::own_socket;
 use super::ending::Ending;
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 use crate::line::args;
 

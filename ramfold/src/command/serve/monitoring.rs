@@ -8,7 +8,7 @@ use serve::control::{Handler, Request, Response};
 use serve::metrics::{Metrics, MetricsFormat, MetricsPlace, Render};
 use serve::{Observer, ServeError};
 
-use super::log::Log;
+use super::watch::Log;
 use crate::line::Failure;
 use crate::line::args;
 use crate::line::exposition;

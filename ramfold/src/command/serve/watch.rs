@@ -14,6 +14,11 @@
 //!
 //! Lock: that of the board, a leaf.
 
+mod episodes;
+mod log;
+mod notice;
+mod relief;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -24,12 +29,12 @@ use host::unmodelled::RankedMutex;
 use serve::{Event, Observer, Peer};
 use zram::{Attribute, Device, Devices, TroubleStat, Zram};
 
-use super::episodes::Episodes;
-use super::log::Log;
-use super::notice::{Notice, Place, Subject, client};
-use super::relief::{Relief, Relieved};
 use crate::line::Failure;
 use crate::line::size::human;
+use episodes::Episodes;
+pub(crate) use log::Log;
+use notice::{Notice, Place, Subject, client};
+pub(crate) use relief::{Relief, Relieved};
 
 /// The time between two looks at the devices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

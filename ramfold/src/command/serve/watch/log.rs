@@ -43,7 +43,7 @@ pub(crate) enum Voice {
 impl Voice {
     /// What was asked for. A `guest` is a server that another program started for itself, and says
     /// nothing that is not wrong unless it is asked to.
-    pub(super) fn of(args: &args::Serve, is_guest: bool) -> Voice {
+    pub(crate) fn of(args: &args::Serve, is_guest: bool) -> Voice {
         match (args.quiet || is_guest, args.verbose) {
             (_, true) => Voice::Verbose,
             (true, false) => Voice::Quiet,
@@ -71,7 +71,7 @@ enum Entry {
 
 impl Log {
     /// Starts the thread that writes.
-    pub(super) fn start(args: &args::Serve, is_guest: bool) -> Result<Log, Failure> {
+    pub(crate) fn start(args: &args::Serve, is_guest: bool) -> Result<Log, Failure> {
         let (queue, entries) = sync_channel(LINES_MAX);
         let lost = Arc::<AtomicU64>::default();
         let counted = Arc::clone(&lost);
@@ -102,7 +102,7 @@ impl Log {
     }
 
     /// Waits until everything is written, but at most for `LAST`.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let deadline = Instant::now() + LAST;
         let (done, written) = sync_channel(1);
         let mut entry = Entry::Flush(done);

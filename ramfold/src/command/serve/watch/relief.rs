@@ -42,25 +42,25 @@ impl Relieved {
 }
 
 /// What looks for pressure, and relieves it.
-pub(super) struct Relief {
+pub(crate) struct Relief {
     pressure: Option<Pressure>,
     relieved: Relieved,
 }
 
 impl Relief {
     /// Looks at what `pressure` tells from now on.
-    pub(super) fn new(pressure: Option<Pressure>) -> Relief {
+    pub(crate) fn new(pressure: Option<Pressure>) -> Relief {
         let relieved = Relieved::new();
         relieved.0.lock().source = pressure.as_ref().map(|it| it.path().display().to_string());
         Relief { pressure, relieved }
     }
 
-    pub(super) fn relieved(&self) -> Relieved {
+    pub(crate) fn relieved(&self) -> Relieved {
         self.relieved.clone()
     }
 
     /// A line for the operator where nothing tells of pressure.
-    pub(super) fn objection(&self) -> Option<&'static str> {
+    pub(crate) fn objection(&self) -> Option<&'static str> {
         self.pressure.is_none().then_some(
             "this system does not say when memory is short: pools are compacted at rest, at the \
              limit and on request",
@@ -68,7 +68,7 @@ impl Relief {
     }
 
     /// Compacts, if memory was short since the last look; the bytes that the system got back then.
-    pub(super) fn look(&mut self, memory: &Arc<Memory>) -> Option<u64> {
+    pub(crate) fn look(&mut self, memory: &Arc<Memory>) -> Option<u64> {
         if !self.pressure.as_mut()?.was_short() {
             return None;
         }
