@@ -21,7 +21,7 @@ shift 2
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(disk swap killed)
 
-for tool in qemu-system-x86_64 fio mke2fs e2fsck mkswap swapon; do
+for tool in qemu-system-x86_64 fio mke2fs e2fsck blkdiscard mkswap swapon; do
     if ! command -v "$tool" > /dev/null; then
         printf 'skipped: needs %s\n' "$tool" >&2
         exit 77
@@ -40,7 +40,8 @@ for part in "${parts[@]}"; do
     programs=()
     memory=1536
     case $part in
-        disk) programs=("$(command -v fio)" "$(command -v mke2fs)" "$(command -v e2fsck)") ;;
+        disk) programs=("$(command -v fio)" "$(command -v mke2fs)" "$(command -v e2fsck)"
+            "$(command -v blkdiscard)") ;;
         swap) programs=("$(command -v mkswap)" "$(command -v swapon)") memory=640 ;;
     esac
     status=0

@@ -1,6 +1,6 @@
 //! A range of a disk in pieces that fit a buffer.
 //!
-//! Invariant: the pieces cover the range in order, none is longer than `PIECE`, and all but the last
+//! Invariant: the pieces cover the range in order, and none is longer than `PIECE`. All but the last
 //! end on a page boundary. Locks: none.
 
 use crate::terms::limits::{PAGE, PIECE};

@@ -147,10 +147,16 @@ impl fmt::Display for ServeError {
                 "there is no /dev/fuse: load the module fuse, or give the container the device",
             ),
             Self::Mount { path, source } => write!(f, "cannot mount {}: {source}", path.display()),
-            Self::NoUblk => f.write_str(
-                "there is no /dev/ublk-control: load the module ublk_drv (modprobe ublk_drv), or \
-                 use a kernel of Linux 6.5 or later that has it",
-            ),
+            Self::NoUblk | Self::OldUblk | Self::Ublk { .. } => self.fmt_ublk(f),
+            Self::NoDisk(why) => f.write_str(why),
+            Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
+        }
+    }
+}
+
+impl ServeError {
+    fn fmt_ublk(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::OldUblk => f.write_str(
                 "this kernel's ublk cannot copy by read and write (USER_COPY); use Linux 6.5 or \
                  later",
@@ -159,8 +165,10 @@ impl fmt::Display for ServeError {
                 write!(f, "ublk cannot {what}: {source}; block devices are for root")
             }
             Self::Ublk { what, source } => write!(f, "ublk cannot {what}: {source}"),
-            Self::NoDisk(why) => f.write_str(why),
-            Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
+            _ => f.write_str(
+                "there is no /dev/ublk-control: load the module ublk_drv (modprobe ublk_drv), or \
+                 use a kernel of Linux 6.5 or later that has it",
+            ),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    0 length.4 parts.4
-//!    8 attributes.4 logical.1 physical.1 best.1 least.1 most sectors.4 chunk.4 sectors.8 boundary.8
+//!    8 attributes.4 logical.1 physical.1 best.1 least.1 most.4 chunk.4 sectors.8 boundary.8
 //!   40 discard: alignment.4 granularity.4 most sectors.4 most sectors of zeroes.4 segments.2 -.2
 //! ```
 //!

@@ -31,6 +31,7 @@ const DISCARD: u8 = 3;
 const WRITE_ZEROES: u8 = 5;
 /// The flag of zeroes that must keep their place.
 const NO_UNMAP: u32 = 1 << 15;
+const _: () = assert!(NO_UNMAP > u8::MAX as u32, "a flag is beside the operation");
 
 /// What a request asks for.
 #[derive(Clone, Copy)]
@@ -80,41 +81,57 @@ fn perform(
     data: &impl Data,
     piece: &mut Buffer,
 ) -> Result<i32, Errno> {
-    let offset = asked.start_sector.checked_mul(SECTOR).ok_or(Errno::INVAL)?;
     let len = u64::from(asked.sectors) * SECTOR;
-    let bytes = || i32::try_from(len).map_err(|_| Errno::INVAL);
+    // A flush is about no range: its sector is the highest number.
+    let offset = || asked.start_sector.checked_mul(SECTOR).ok_or(Errno::INVAL);
     match asked.op_flags as u8 {
-        READ => {
-            let bytes = bytes()?;
-            check_range(disk.size_bytes(), offset, len).map_err(of_other)?;
-            for (from, len) in pieces(offset, len) {
-                let piece = room(piece, len)?;
-                disk.read(from, piece).map_err(of_other)?;
-                data.put(from - offset, piece).map_err(of_system)?;
-            }
-            Ok(bytes)
-        }
-        WRITE => {
-            let bytes = bytes()?;
-            check_range(disk.size_bytes(), offset, len).map_err(of_write)?;
-            for (from, len) in pieces(offset, len) {
-                let piece = room(piece, len)?;
-                data.take(from - offset, piece).map_err(of_system)?;
-                disk.write(from, piece).map_err(of_write)?;
-            }
-            Ok(bytes)
-        }
+        READ => read(disk, offset()?, len, data, piece),
+        WRITE => write(disk, offset()?, len, data, piece),
         FLUSH => disk.flush().map(|()| 0).map_err(of_other),
-        DISCARD => disk.discard(offset, len).map(|()| 0).map_err(of_other),
+        DISCARD => disk.discard(offset()?, len).map(|()| 0).map_err(of_other),
         WRITE_ZEROES => {
             let keep = match asked.op_flags & NO_UNMAP {
                 0 => Allocation::MayUnmap,
                 _ => Allocation::Keep,
             };
-            disk.write_zeroes(offset, len, keep).map(|()| 0).map_err(of_write)
+            disk.write_zeroes(offset()?, len, keep).map(|()| 0).map_err(of_write)
         }
         _ => Err(Errno::OPNOTSUPP),
     }
+}
+
+fn read(
+    disk: &dyn Disk,
+    offset: u64,
+    len: u64,
+    data: &impl Data,
+    piece: &mut Buffer,
+) -> Result<i32, Errno> {
+    let bytes = i32::try_from(len).map_err(|_| Errno::INVAL)?;
+    check_range(disk.size_bytes(), offset, len).map_err(of_other)?;
+    for (from, len) in pieces(offset, len) {
+        let piece = room(piece, len)?;
+        disk.read(from, piece).map_err(of_other)?;
+        data.put(from - offset, piece).map_err(of_system)?;
+    }
+    Ok(bytes)
+}
+
+fn write(
+    disk: &dyn Disk,
+    offset: u64,
+    len: u64,
+    data: &impl Data,
+    piece: &mut Buffer,
+) -> Result<i32, Errno> {
+    let bytes = i32::try_from(len).map_err(|_| Errno::INVAL)?;
+    check_range(disk.size_bytes(), offset, len).map_err(of_write)?;
+    for (from, len) in pieces(offset, len) {
+        let piece = room(piece, len)?;
+        data.take(from - offset, piece).map_err(of_system)?;
+        disk.write(from, piece).map_err(of_write)?;
+    }
+    Ok(bytes)
 }
 
 fn of_write(error: DiskError) -> Errno {
@@ -179,7 +196,7 @@ mod tests {
         let mut read = vec![0; 1 << 20];
         assert_eq!(ask(&disk, READ.into(), 3, &mut read), 1 << 20);
         assert!(read == written);
-        assert_eq!(ask(&disk, FLUSH.into(), 0, &mut Vec::new()), 0);
+        assert_eq!(ask(&disk, FLUSH.into(), u64::MAX, &mut Vec::new()), 0, "as the kernel asks");
         for operation in [DISCARD.into(), WRITE_ZEROES.into(), u32::from(WRITE_ZEROES) | NO_UNMAP] {
             assert_eq!(ask(&disk, WRITE.into(), 8, &mut vec![7; 4096]), 4096);
             assert_eq!(ask(&disk, operation, 8, &mut vec![0; 4096]), 0);

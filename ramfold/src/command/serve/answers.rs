@@ -45,7 +45,7 @@ pub(crate) struct Answers {
 }
 
 /// The doors of the server.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Open {
     pub(crate) server: Option<Arc<Server>>,
     pub(crate) tree: Option<Arc<Fuse>>,

@@ -1,7 +1,7 @@
 //! The block devices of `serve --ublk`, each with one device of ours.
 //!
 //! ```text
-//!   signal --> open: refused, with who has it --> another signal --> stopped, who has it gets errors
+//!   signal --> open: refused, users are named --> another signal --> stopped, users get errors
 //!       '----> not open: stopped
 //! ```
 //!
@@ -56,15 +56,14 @@ impl Blocks {
     /// Tells people where each is, and what to do with it.
     pub(super) fn announce(&self, log: &Log) {
         for block in &self.0 {
-            let (name, path) = (block.name(), block.path().display());
+            let (name, path) = (block.name(), at(block));
             log.mention(format!("{name}: a block device at {path}; try: mkfs.ext4 {path}"));
         }
     }
 
     /// Stops all, unless something has one open. The error says who.
     pub(super) fn try_stop(&self) -> Result<(), String> {
-        let in_use =
-            |block: &Ublk, who: &str| format!("{} is in use: {who}", block.path().display());
+        let in_use = |block: &Ublk, who: &str| format!("{} is in use: {who}", at(block));
         for block in &self.0 {
             let holders = block.holders();
             // udev has each new device open for a moment, and the kernel's own look below waits.
@@ -81,7 +80,7 @@ impl Blocks {
     pub(super) fn stop(&self, log: &Log) {
         for block in &self.0 {
             if let Err(error) = block.try_stop() {
-                let path = block.path().display();
+                let path = at(block);
                 log.complain(format!("{path}: {error}: reads and writes are errors from now on"));
                 block.stop();
             }
@@ -101,9 +100,14 @@ impl Blocks {
     /// The block device of a device, for `stat`.
     pub(super) fn stat_of(&self, device: &str) -> Value {
         let of_device = self.0.iter().filter(|block| block.name() == device);
-        let stat = |block: &Arc<Ublk>| json!({"path": block.path().to_string_lossy(), "queues": block.queues()});
+        let stat = |block: &Arc<Ublk>| json!({"path": at(block), "queues": block.queues()});
         of_device.map(stat).collect()
     }
+}
+
+/// The path of a block device.
+fn at(block: &Ublk) -> String {
+    block.path().display().to_string()
 }
 
 /// The device and the number of `NAME=ID` or of `ID`.
