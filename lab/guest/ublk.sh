@@ -42,12 +42,16 @@ for part in "${parts[@]}"; do
     case $part in
         disk) programs=("$(command -v fio)" "$(command -v mke2fs)" "$(command -v e2fsck)"
             "$(command -v blkdiscard)") ;;
-        swap) programs=("$(command -v mkswap)" "$(command -v swapon)") memory=640 ;;
+        swap) programs=("$(command -v mkswap)" "$(command -v swapon)") ;;
     esac
     status=0
-    "$here/boot.sh" -t 240 -m "$memory" -k ublk_drv "$kernel" "$here/ublk.guest" \
+    # The guest's root is memory. As ramfs it is never swapped, and the server's program is in it.
+    "$here/boot.sh" -t 240 -l "$work/console" -a rootfstype=ramfs -m "$memory" -k ublk_drv "$kernel" "$here/ublk.guest" \
         part="$work/part" ramfold="$ramfold" "${programs[@]}" || status=$?
     [ "$status" != 77 ] || exit 77
-    [ "$status" = 0 ] || touch "$work/failed"
+    if [ "$status" != 0 ]; then
+        touch "$work/failed"
+        tail -20 "$work/console" >&2
+    fi
 done
 [ ! -e "$work/failed" ]

@@ -11,7 +11,8 @@
 //! then reads the disk to look for partitions. So the queues are served by other threads.
 //!
 //! Invariant C1: the memory that a command names is a buffer of its own. It lives until the command
-//! is complete, or for ever if that is never seen. Lock: none.
+//! is complete, or for ever if that is never seen. Commands have numbers, so none takes the
+//! completion of another one for its own. Lock: none.
 
 use super::ring::Ring;
 use super::ublk::command;
@@ -71,6 +72,8 @@ pub struct UblkInfo {
 pub struct UblkControl {
     ring: Ring,
     device: OwnedFd,
+    /// The number of the last command.
+    last: u64,
 }
 
 impl UblkControl {
@@ -84,7 +87,7 @@ impl UblkControl {
         let device = open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let ring = Ring::new()?;
         ring.enable()?;
-        Ok(UblkControl { ring, device })
+        Ok(UblkControl { ring, device, last: 0 })
     }
 
     /// The features of the driver, as bits of `UBLK_F_`.
@@ -180,13 +183,17 @@ impl UblkControl {
         let address = if bytes.is_empty() { 0 } else { address };
         let device = types::Fd(self.device.as_raw_fd());
         let entry = opcode::UringCmd80::new(device, operation);
-        let entry = entry.cmd(arguments(id, len, address, data)).build();
+        self.last += 1;
+        let entry = entry.cmd(arguments(id, len, address, data)).build().user_data(self.last);
         // SAFETY: the buffer lives until the completion was reaped. If the ring fails before, it is
         // never freed (C1). Nobody else knows it.
         unsafe { self.ring.push(&entry) }?;
         let completion = loop {
-            if let Some(completion) = self.ring.reap() {
-                break completion;
+            match self.ring.reap() {
+                Some(completion) if completion.number == self.last => break completion,
+                // That of a command whose outcome nobody waits for any more.
+                Some(_) => continue,
+                None => {}
             }
             if let Err(error) = self.ring.enter(1, None) {
                 std::mem::forget(buffer);

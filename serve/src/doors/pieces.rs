@@ -1,7 +1,7 @@
 //! A range of a disk in pieces that fit a buffer.
 //!
-//! Invariant: the pieces cover the range in order, and none is longer than `PIECE`. All but the last
-//! end on a page boundary. Locks: none.
+//! Invariant: the pieces cover the range in order, and none is longer than `PIECE`. All except the
+//! last end on a page boundary. Locks: none.
 
 use crate::terms::limits::{PAGE, PIECE};
 

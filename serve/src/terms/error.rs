@@ -164,6 +164,9 @@ impl ServeError {
             Self::Ublk { what, source } if source.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "ublk cannot {what}: {source}; block devices are for root")
             }
+            Self::Ublk { what, source } if source.kind() == io::ErrorKind::AlreadyExists => {
+                write!(f, "ublk cannot {what}: it is there already; choose another, or auto")
+            }
             Self::Ublk { what, source } => write!(f, "ublk cannot {what}: {source}"),
             _ => f.write_str(
                 "there is no /dev/ublk-control: load the module ublk_drv (modprobe ublk_drv), or \

@@ -81,7 +81,7 @@ impl Blocks {
         for block in &self.0 {
             if let Err(error) = block.try_stop() {
                 let path = at(block);
-                log.complain(format!("{path}: {error}: reads and writes are errors from now on"));
+                log.complain(format!("{path}: {error}; reads and writes are errors from now on"));
                 block.stop();
             }
         }

@@ -275,9 +275,9 @@ impl Ending {
         told
     }
 
-    /// Waits until it is time to end a server with block devices. They are stopped then, unless they
-    /// are in use and a second signal came, or the command of `--run` has ended. Returns whether a
-    /// signal ended it.
+    /// Waits until it is time to end a server with block devices. They are stopped then, unless
+    /// they are in use and a second signal came, or the command of `--run` has ended. Returns
+    /// whether a signal ended it.
     pub(super) fn wait_for_blocks(&self, blocks: &Blocks) -> bool {
         self.arming.be_patient(true);
         let mut refused: Option<Instant> = None;
