@@ -12,6 +12,7 @@
 //!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
 //!   serve               FuseRing: requests by io_uring  an entry's memory has one owner
+//!   serve               UblkQueue: requests by tags     no command names memory
 //!   serve               peer_process                    the kernel names the peer of a socket
 //!   serve               passed_descriptors              copies; nothing that was passed is closed
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
@@ -79,7 +80,10 @@ pub use memory::{
     NUMBERED_FRAMES_MIN, Pages, Pfn, Purged, RawRun, Run, Table, Zeroed, faults,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use rings::{Came, FuseEntry, FuseRing};
+pub use rings::{
+    Came, FuseEntry, FuseRing, UBLK_DEPTH_MAX, UBLK_USER_COPY, UblkCame, UblkControl, UblkDevice,
+    UblkInfo, UblkQueue, UblkRequest,
+};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{Segment, Staging};
 pub use sync::fork;

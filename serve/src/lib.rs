@@ -17,6 +17,7 @@
 //! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`], or every device, over NBD |
 //! | [`TlsConfig`] | encrypts NBD, and asks clients for certificates |
 //! | [`VhostUser`], [`VhostUserConfig`] | serves one disk to a virtual machine |
+//! | [`Ublk`], [`UblkConfig`] | makes one disk a block device of this machine |
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`metrics`] | figures for monitoring, over HTTP |
@@ -35,7 +36,7 @@
 #![deny(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// fuse, fuse/channel, metrics, control, vhost_user, nbd, nbd/transmission, tls, doors, terms.
+// ublk, fuse, fuse/channel, metrics, control, vhost_user, nbd, nbd/transmission, tls, doors, terms.
 pub mod control;
 mod doors;
 pub mod fuse;
@@ -43,10 +44,12 @@ pub mod metrics;
 mod nbd;
 mod terms;
 mod tls;
+mod ublk;
 mod vhost_user;
 
 pub use doors::{Event, Observer, Passed, PassedSockets, Peer, Purpose, Refused, Stall, runtime};
 pub use nbd::{Server, ServerConfig};
 pub use terms::{ServeError, limits, notify, shell};
 pub use tls::TlsConfig;
+pub use ublk::{StopError, Ublk, UblkConfig};
 pub use vhost_user::{VhostUser, VhostUserConfig};

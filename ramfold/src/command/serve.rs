@@ -1,7 +1,7 @@
 //! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
-//!   signals watched -> devices -> NBD, vhost-user -> control socket -> mount -> "serving .."
+//!   signals watched -> devices -> NBD, vhost-user, ublk -> control -> mount -> "serving .."
 //!                                                                                    |
 //!   exit <- ".. are gone" <- control socket, the doors stopped <- unmounted <----- signal
 //! ```
@@ -12,6 +12,7 @@
 //! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
+mod blocks;
 mod captive;
 mod devices;
 mod document;
@@ -36,6 +37,7 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::size::{count, human};
 use answers::{Answers, Open, Seen};
+use blocks::Blocks;
 use captive::Captive;
 use doors::Doors;
 use ending::Ending;
@@ -120,11 +122,12 @@ fn serve_until(
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let machines = Machines::start(args, &devices, &watch.observer())?;
     machines.shut_at_last(ending);
+    let blocks = Blocks::start(args, &devices, &watch.observer())?;
     let mount = |directory| doors::mount(directory, args.fuse_io_uring, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
-    let open = Open { server: server.cloned(), tree: tree.clone(), machines: machines.clone() };
-    let answers = Arc::new(Answers::new(Arc::clone(&devices), open, seen));
+    let open = Open { server: server.cloned(), tree: tree.clone(), machines, blocks };
+    let answers = Arc::new(Answers::new(Arc::clone(&devices), open.clone(), seen));
     let asked = Arc::clone(&answers);
     let handler: Arc<Handler> = Arc::new(move |request| asked.answer(request));
     let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
@@ -139,7 +142,8 @@ fn serve_until(
     let built = upper.map_or(Ok(()), |(upper, tree)| ending.build(upper, tree));
     if built.is_ok() {
         announce(args, &devices, server, tree.as_deref(), log);
-        machines.announce(log);
+        open.machines.announce(log);
+        open.blocks.announce(log);
     }
     let beats = manager.as_ref().filter(|_| built.is_ok());
     let beats = beats.and_then(|manager| tell(manager, answers, log));
@@ -148,20 +152,14 @@ fn serve_until(
         Captive::start(command, &doors.variables(&uris, default), ending)
     });
     let captive = captive.transpose()?;
-    let (in_use, told) = match upper {
-        Some((upper, tree)) => {
-            let in_use = built.is_ok() && !ending.wait_for(upper);
-            ending.leave(tree);
-            (in_use, false)
-        }
-        None => (false, ending.wait(tree.as_deref(), server.is_some() || !machines.is_empty())),
-    };
+    let (in_use, told) = wait(ending, upper, built.is_ok(), &open);
     drop(beats);
     // The server ends whether the manager listens or not.
     let _ = manager.map(|manager| manager.stopping());
     let code = captive.map_or(Ok(0), |captive| captive.end(told));
+    open.blocks.stop(log);
     nbd.iter().for_each(|nbd| nbd.server.stop());
-    machines.stop(log);
+    open.machines.stop(log);
     control.iter().for_each(|control| control.stop());
     metrics.iter().for_each(|metrics| metrics.stop());
     tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());
@@ -169,6 +167,28 @@ fn serve_until(
     log.mention(farewell(&args.name, bytes));
     built?;
     Ok(Ended { bytes, code: code? })
+}
+
+/// Waits until the server is to end. Gives whether what stands on the mount is still in use, and
+/// whether a signal ended a server without a mount.
+fn wait(
+    ending: &Ending,
+    upper: Option<(&Upper, &Fuse)>,
+    is_built: bool,
+    open: &Open,
+) -> (bool, bool) {
+    match upper {
+        Some((upper, tree)) => {
+            let in_use = is_built && !ending.wait_for(upper);
+            ending.leave(tree);
+            (in_use, false)
+        }
+        None if !open.blocks.is_empty() => (false, ending.wait_for_blocks(&open.blocks)),
+        None => {
+            let others = open.server.is_some() || !open.machines.is_empty();
+            (false, ending.wait(open.tree.as_deref(), others))
+        }
+    }
 }
 
 /// All devices, and the first of them.

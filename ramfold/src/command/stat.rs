@@ -15,6 +15,7 @@ pub(super) mod run_table;
 pub(super) mod runs;
 mod table;
 mod tiers;
+mod title;
 
 use std::io::IsTerminal;
 use std::path::Path;

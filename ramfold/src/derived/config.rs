@@ -298,6 +298,7 @@ mod tests {
             ("unix", "/u = v"),
             ("tcp", "127.0.0.1:0"),
             ("vhost-user", "/v"),
+            ("ublk", "a=7"),
             ("tls-certificates", "/t"),
             ("tls", "on"),
             ("control", "/c.ctl"),

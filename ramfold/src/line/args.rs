@@ -150,6 +150,11 @@ pub(crate) struct Serve {
     /// this name, or the first. Once for each device. Without --unix or --tcp there is no NBD then
     #[arg(long, value_name = "[NAME=]PATH", requires = "size")]
     pub(crate) vhost_user: Vec<OsString>,
+    /// Make a device a block device of this machine, /dev/ublkbID, by the kernel's ublk: the device
+    /// of this name, or the first. ID may be auto. For root. Without --unix or --tcp there is no
+    /// NBD then
+    #[arg(long, value_name = "[NAME=]ID", requires = "size", conflicts_with = "fuse")]
+    pub(crate) ublk: Vec<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password, only certificates
     #[arg(long, requires = "tcp")]
     pub(crate) tcp_anywhere: bool,

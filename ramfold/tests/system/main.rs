@@ -8,6 +8,7 @@
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
 //!   machines    disks of virtual machines
+//!   blocks      block devices of this machine, where they cannot be made
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
@@ -46,6 +47,7 @@ mod anonymous;
 mod attributes;
 mod backing;
 mod behind;
+mod blocks;
 mod captive;
 mod clients;
 mod closed;

@@ -3,6 +3,7 @@
 //! ```text
 //!   service: Refused, Displaced      session: Connected, Stalled, Recovered, Ended
 //!        |                           machines: Foreign, Broken |
+//!        |                           block devices: QueueLost  |
 //!        '----------------------- Observer ---------------------'
 //! ```
 //!
@@ -108,6 +109,13 @@ pub enum Event {
         peer: Peer,
         /// The reason, in a few words.
         why: &'static str,
+    },
+    /// A queue of a block device is served no more, although the server goes on.
+    QueueLost {
+        /// The name of the disk.
+        device: String,
+        /// The reason, in a few words.
+        why: String,
     },
     /// An NBD connection, or that of a virtual machine, is over.
     Ended {

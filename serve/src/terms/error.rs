@@ -70,6 +70,17 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The system has no `/dev/ublk-control`.
+    NoUblk,
+    /// The driver of block devices is older than Linux 6.5.
+    OldUblk,
+    /// The driver of block devices refuses something.
+    Ublk {
+        /// What it refuses to do.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The device has no size, or cannot be opened.
     NoDisk(String),
     /// No thread could be started.
@@ -136,8 +147,31 @@ impl fmt::Display for ServeError {
                 "there is no /dev/fuse: load the module fuse, or give the container the device",
             ),
             Self::Mount { path, source } => write!(f, "cannot mount {}: {source}", path.display()),
+            Self::NoUblk | Self::OldUblk | Self::Ublk { .. } => self.fmt_ublk(f),
             Self::NoDisk(why) => f.write_str(why),
             Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
+        }
+    }
+}
+
+impl ServeError {
+    fn fmt_ublk(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OldUblk => f.write_str(
+                "this kernel's ublk cannot copy by read and write (USER_COPY); use Linux 6.5 or \
+                 later",
+            ),
+            Self::Ublk { what, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "ublk cannot {what}: {source}; block devices are for root")
+            }
+            Self::Ublk { what, source } if source.kind() == io::ErrorKind::AlreadyExists => {
+                write!(f, "ublk cannot {what}: it is there already; choose another, or auto")
+            }
+            Self::Ublk { what, source } => write!(f, "ublk cannot {what}: {source}"),
+            _ => f.write_str(
+                "there is no /dev/ublk-control: load the module ublk_drv (modprobe ublk_drv), or \
+                 use a kernel of Linux 6.5 or later that has it",
+            ),
         }
     }
 }
@@ -148,6 +182,7 @@ impl error::Error for ServeError {
             Self::Unix { source, .. }
             | Self::Tcp { source, .. }
             | Self::Mount { source, .. }
+            | Self::Ublk { source, .. }
             | Self::Thread(source) => Some(source),
             _ => None,
         }

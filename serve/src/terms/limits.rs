@@ -97,6 +97,12 @@ pub(crate) const SEGMENT_MAX: u32 = 64 << 10; // 64 KiB
 pub(crate) const ZEROED_SEGMENTS_MAX: u32 = 32;
 /// The most sectors of one such range: whole pages, and less than 4 GiB, as with NBD.
 pub(crate) const ZEROED_SECTORS_MAX: u32 = (u32::MAX - (PAGE as u32 - 1)) / 512; // 8 388 600
+/// How many queues a block device has at most. Each has a thread.
+pub const UBLK_QUEUES_MAX: u16 = 16;
+/// The most requests on a queue of a block device.
+pub(crate) const UBLK_DEPTH: u16 = 128;
+/// The most bytes of data in a request to a block device. They are handled in pieces.
+pub(crate) const UBLK_REQUEST_MAX: u32 = 1 << 20; // 1 MiB
 /// Answers to a guest are told as soon as they are about so many bytes. A guest that waits for them
 /// then works on these while the next ones are made.
 pub(crate) const TELL_AT: usize = 2 * PAGE; // 8 KiB

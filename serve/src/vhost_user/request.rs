@@ -23,8 +23,8 @@
 use super::chain::{Chain, Unreachable};
 use super::memory::Memory;
 use super::wire::{self, HEADER_BYTES, ID_BYTES, SECTOR, SEGMENT_BYTES};
-use crate::doors::{Buffer, NoMemory};
-use crate::terms::limits::{PAGE, PAYLOAD_MAX, PIECE, ZEROED_SEGMENTS_MAX};
+use crate::doors::{Buffer, NoMemory, pieces};
+use crate::terms::limits::{PAYLOAD_MAX, ZEROED_SEGMENTS_MAX};
 use disk::{Allocation, Disk, DiskError, check_range};
 use vm_memory::Bytes;
 
@@ -172,19 +172,6 @@ fn check_payload(disk: &dyn Disk, offset: u64, len: u64) -> Result<(), Failed> {
     Ok(check_range(disk.size_bytes(), offset, len)?)
 }
 
-/// Offsets and lengths of the pieces of a range. All but the last end on a page boundary, so that
-/// no page is decoded or compressed twice.
-fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (u64, usize)> {
-    let end = offset + len;
-    let mut at = offset;
-    std::iter::from_fn(move || {
-        let most = PIECE as u64 - at % PAGE as u64;
-        let (from, len) = (at, most.min(end - at));
-        at += len;
-        (len > 0).then_some((from, len as usize))
-    })
-}
-
 fn room(piece: &mut Buffer, len: usize) -> Result<&mut [u8], Failed> {
     piece.reserve()?;
     piece.touch(len);
@@ -206,29 +193,5 @@ impl From<Unreachable> for Failed {
 impl From<NoMemory> for Failed {
     fn from(_: NoMemory) -> Self {
         Self::Io
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn pieces_cover_a_range_and_end_on_pages(
-            offset in 0..1_u64 << 40,
-            len in 0..2_000_000_u64,
-        ) {
-            let (mut at, end) = (offset, offset + len);
-            for (from, len) in pieces(offset, len) {
-                prop_assert_eq!(from, at);
-                prop_assert!((1..=PIECE).contains(&len));
-                at += len as u64;
-                let is_last = at == end;
-                prop_assert!(is_last || at.is_multiple_of(PAGE as u64), "it ends within a page");
-            }
-            prop_assert_eq!(at, offset + len, "the whole range");
-        }
     }
 }

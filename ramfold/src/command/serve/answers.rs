@@ -25,6 +25,7 @@ use serve::fuse::Fuse;
 use zram::{Device, Devices, ZramStat};
 use zsmalloc::ClassTable;
 
+use super::blocks::Blocks;
 use super::document;
 use super::machines::Machines;
 use super::page_types;
@@ -44,11 +45,12 @@ pub(crate) struct Answers {
 }
 
 /// The doors of the server.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Open {
     pub(crate) server: Option<Arc<Server>>,
     pub(crate) tree: Option<Arc<Fuse>>,
     pub(crate) machines: Machines,
+    pub(crate) blocks: Blocks,
 }
 
 /// What the thread that watches has to say.
@@ -149,6 +151,7 @@ impl Answers {
             "connections_to_device": server.map_or(0, |it| it.connections_to(device.name())),
             "uris": uris,
             "vhost_user": self.open.machines.stat_of(device.name()),
+            "ublk": self.open.blocks.stat_of(device.name()),
             "notices": if served { self.seen.board.lines() } else { Vec::new() },
         });
         answer["server"]["tree"] = self.open.tree.as_deref().map_or(Value::Null, document::tree);
@@ -160,14 +163,16 @@ impl Answers {
 
     fn with_server(&self, device: &Device) -> ZramStat {
         let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
-        let Open { server, tree, machines } = &self.open;
+        let Open { server, tree, machines, blocks } = &self.open;
         let nbd = server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
         let tree = tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));
         let machines = (machines.queues(), machines.buffer_bytes());
         // The LZ4 library keeps a state for every thread that compresses. Those are the threads of
-        // connections, of the mount, and of the queues of virtual machines.
-        let threads = (nbd.0 + tree.0 + machines.0) * disk.config().algorithm.thread_bytes();
-        stat.with_server((nbd.1 + tree.1 + machines.1) as u64, threads as u64)
+        // connections, of the mount, and of the queues of virtual machines and block devices.
+        let blocks = (blocks.queues(), blocks.buffer_bytes());
+        let threads =
+            (nbd.0 + tree.0 + machines.0 + blocks.0) * disk.config().algorithm.thread_bytes();
+        stat.with_server((nbd.1 + tree.1 + machines.1 + blocks.1) as u64, threads as u64)
     }
 }
 

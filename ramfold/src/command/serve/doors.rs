@@ -3,7 +3,7 @@
 //! | given | NBD | control |
 //! |---|---|---|
 //! | nothing | `NAME.sock` in the runtime directory | `NAME.ctl` there |
-//! | `--fuse` or `--vhost-user` alone | none | `NAME.ctl` there |
+//! | `--fuse`, `--vhost-user` or `--ublk` alone | none | `NAME.ctl` there |
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
 //! | NBD sockets that were passed | these | none |
@@ -78,9 +78,14 @@ impl Doors {
         let control = args.control.as_deref().map(own_control).transpose()?;
         let beside = own.as_deref().map(runtime::control_beside);
         let beside = beside.into_iter().chain(control).collect();
-        let nbd = placed || (args.fuse.is_none() && args.vhost_user.is_empty());
-        if !nbd && args.tls.is_given() {
-            let other = if args.fuse.is_some() { "--fuse" } else { "--vhost-user" };
+        let others = [
+            ("--fuse", args.fuse.is_some()),
+            ("--vhost-user", !args.vhost_user.is_empty()),
+            ("--ublk", !args.ublk.is_empty()),
+        ];
+        let other = others.iter().find(|(_, given)| *given).map(|(option, _)| *option);
+        let nbd = placed || other.is_none();
+        if let Some(other) = other.filter(|_| !nbd && args.tls.is_given()) {
             let why =
                 format!("--tls: with {other} alone there is no NBD; give --unix or --tcp too");
             return Err(Failure::Usage(why));

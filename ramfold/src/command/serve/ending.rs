@@ -8,12 +8,16 @@
 //!      |           '-- signal: unmounted lazily -- waits until it is not in use --> ends
 //!      |------ unmounted from outside, and nothing else is served --> ends
 //!      '------ the command of --run has ended --> ends
+//!
+//!   with block devices: signal, one is open: refused, users are named -- signal --> ends, and they
+//!   get errors
 //! ```
 //!
 //! Invariants
 //! - A process that has a disk of the mount open loses it only at the third signal. The first two
 //!   signals name it.
-//! - Without a mount, and while the server starts, the second signal ends the process at once. A
+//! - A process that has a block device open loses it only at the second signal.
+//! - Without either, and while the server starts, the second signal ends the process at once. A
 //!   signal within `REPEAT` of the first does not count, because some programs send two at once.
 //! - A hangup is a signal like the others, unless it was ignored when the server started (`nohup`).
 //! - However the process ends, its sockets are removed. If that takes long, one more signal ends
@@ -36,6 +40,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use super::blocks::Blocks;
 use super::watch::Log;
 use crate::line::Failure;
 
@@ -266,6 +271,34 @@ impl Ending {
                 break;
             }
         }
+        self.be_impatient();
+        told
+    }
+
+    /// Waits until it is time to end a server with block devices. They are stopped then, unless
+    /// they are in use and a second signal came, or the command of `--run` has ended. Returns
+    /// whether a signal ended it.
+    pub(super) fn wait_for_blocks(&self, blocks: &Blocks) -> bool {
+        self.arming.be_patient(true);
+        let mut refused: Option<Instant> = None;
+        let told = loop {
+            match self.events.recv() {
+                Ok(Event::Signal) => {}
+                Ok(Event::Finished) | Err(_) => break false,
+                Ok(_) => continue,
+            }
+            // Some send two at once, and looking took a while.
+            if refused.is_some_and(|since| since.elapsed() < REPEAT) {
+                continue;
+            }
+            let Err(why) = blocks.try_stop() else { break true };
+            if refused.is_some() {
+                break true;
+            }
+            let next = "the next signal stops it, and its users get errors";
+            self.log.complain(format!("{why}; not stopped. End its users; {next}"));
+            refused = Some(Instant::now());
+        };
         self.be_impatient();
         told
     }

@@ -166,6 +166,7 @@ impl Watcher {
             }
             Event::Foreign { peer } => self.occurs(Notice::MachineForeign { peer }),
             Event::Broken { peer, why } => self.occurs(Notice::QueueBroken { peer, why }),
+            Event::QueueLost { device, why } => self.occurs(Notice::QueueLost { device, why }),
             Event::Connected { purpose, peer, export } => {
                 self.log
                     .detail(|| format!("{} ({peer}) is connected to {export}", client(purpose)));

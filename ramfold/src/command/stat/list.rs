@@ -194,7 +194,8 @@ fn table(rows: &[Row], servers: usize) -> String {
 /// The first address at which the device is served.
 fn address(server: &Value) -> Option<String> {
     let machines = || Some(format!("vhost-user:{}", server["vhost_user"][0]["path"].as_str()?));
-    server["uris"][0].as_str().map(str::to_owned).or_else(machines)
+    let block = || server["ublk"][0]["path"].as_str().map(str::to_owned);
+    server["uris"][0].as_str().map(str::to_owned).or_else(block).or_else(machines)
 }
 
 fn line(name: &str, width: usize, pid: &str, cells: &[String; 5]) -> String {

@@ -7,14 +7,11 @@
 //!
 //! Invariant: each block begins with a sum and lists every part of it once. Locks: none.
 
-use std::fmt::Write;
-
 use host::PAGE_SIZE;
 use serde_json::Value;
-use zram::study::Study;
 
 use super::tiers;
-use crate::line::output::one_line;
+use super::title::{put, title};
 use crate::line::size::{count, human, plural};
 
 /// The table of one device.
@@ -76,58 +73,6 @@ impl Figures<'_> {
             _ => "all stored pages are written back or same-filled",
         }
     }
-}
-
-fn title(text: &mut String, stat: &Value) {
-    let word = |name: &str| stat[name].as_str().unwrap_or("?");
-    let (name, algorithm, order) = (word("name"), word("algorithm"), &stat["chain_order"]);
-    let server = &stat["server"];
-    let (pid, clients) = (&server["pid"], &server["connections"]);
-    let studied = studied(stat);
-    let shuffled = if stat["shuffle"] == "auto" { ", shuffled where it pays" } else { "" };
-    put(
-        text,
-        format_args!(
-            "{name}: {algorithm}{shuffled}, chain order {order}{studied}; pid {pid}, {clients} \
-             connected"
-        ),
-    );
-    for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        put(text, format_args!("  {uri}"));
-    }
-    for door in server["vhost_user"].as_array().into_iter().flatten() {
-        put(text, format_args!("  vhost-user {}", machine(door)));
-    }
-    tree(text, &server["tree"]);
-}
-
-/// A socket for virtual machines, and the one that has the disk.
-fn machine(door: &Value) -> String {
-    let path = one_line(door["path"].as_str().unwrap_or("?"));
-    let queues = count(door["queues"].as_u64().unwrap_or(0), "queue");
-    match door["machine"].as_str() {
-        Some(machine) => format!("{path}: {machine}, {queues}"),
-        None => format!("{path}: no machine"),
-    }
-}
-
-/// Where a tree is mounted, and how its requests come.
-fn tree(text: &mut String, tree: &Value) {
-    let word = |name: &str| tree[name].as_str().map(one_line);
-    let Some((directory, way)) = word("directory").zip(word("requests_by")) else { return };
-    let why = word("why_not_io_uring").map(|why| format!(" ({why})")).unwrap_or_default();
-    put(text, format_args!("  {directory}, requests by {way}{why}"));
-}
-
-/// The designs that the device has for a study.
-fn studied(stat: &Value) -> String {
-    let default = Study::default();
-    let of = |name: &str, default: &str, words: &str| {
-        let chosen = stat[name].as_str().filter(|chosen| *chosen != default);
-        chosen.map(|chosen| format!(", {words} {chosen}")).unwrap_or_default()
-    };
-    of("design", default.design.name(), "lock design")
-        + &of("free", default.free.name(), "frees by")
 }
 
 fn disk(text: &mut String, figures: &Figures<'_>) {
@@ -286,11 +231,6 @@ fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
     put(text, format_args!("{name:<16} {:>11} {:18}  {note}", human(bytes), ""));
 }
 
-/// Appends a line. Writing to a string cannot fail.
-fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(text, "{}", one_line(line.to_string().trim_end_matches(' ')));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,13 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_for_machines_shows_the_one_that_has_the_disk() {
+    fn a_socket_for_machines_shows_who_has_it_and_a_block_device_its_queues() {
         let mut stat = example();
         stat["server"]["vhost_user"] = json!([{"path": "/v", "machine": null, "queues": 0}]);
         assert!(render(&stat).contains("\n  vhost-user /v: no machine\n"), "{}", render(&stat));
         let used = json!([{"path": "/v", "machine": "pid 7", "queues": 2}]);
         stat["server"]["vhost_user"] = used;
         assert!(render(&stat).contains("\n  vhost-user /v: pid 7, 2 queues\n"));
+        stat["server"]["ublk"] = json!([{"path": "/dev/ublkb3", "queues": 2}]);
+        assert!(render(&stat).contains("\n  block device /dev/ublkb3, 2 queues\n"));
     }
 
     #[test]

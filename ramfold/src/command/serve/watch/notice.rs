@@ -57,6 +57,8 @@ pub(super) enum Notice {
     MachineForeign { peer: Peer },
     /// A virtual machine's queue is served no more.
     QueueBroken { peer: Peer, why: &'static str },
+    /// A queue of a block device is served no more.
+    QueueLost { device: String, why: String },
 }
 
 /// What notices of one episode have in common.
@@ -83,6 +85,7 @@ impl Notice {
             Notice::ClientNoMemory { .. } => ("client memory", String::new()),
             Notice::MachineForeign { peer } => ("foreign", peer.to_string()),
             Notice::QueueBroken { peer, .. } => ("queue", peer.to_string()),
+            Notice::QueueLost { device, .. } => ("block device", device.clone()),
         };
         Subject { kind, of }
     }
@@ -143,6 +146,9 @@ impl Notice {
             Notice::QueueBroken { peer, why } => {
                 format!("a virtual machine ({peer}) has a queue that is served no more: {why}")
             }
+            Notice::QueueLost { device, why } => {
+                format!("{device}: its block device gives errors: {why}")
+            }
         }
     }
 
@@ -198,6 +204,7 @@ impl Notice {
                 "restart the machine; it gets an empty disk".to_owned()
             }
             Notice::QueueBroken { .. } => "its driver is at fault; restart the machine".to_owned(),
+            Notice::QueueLost { .. } => "end what has it open, and restart the server".to_owned(),
         }
     }
 }
@@ -331,6 +338,10 @@ mod tests {
                 Notice::QueueBroken { peer, why: "it is odd" },
                 "a virtual machine (pid 7) has a queue that is served no more: it is odd; its \
                  driver is at fault",
+            ),
+            (
+                Notice::QueueLost { device: "zram1".into(), why: "it was stopped".into() },
+                "zram1: its block device gives errors: it was stopped; end what has it open",
             ),
         ];
         rows.iter().for_each(|(notice, expected)| says(notice, expected));
