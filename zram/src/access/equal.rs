@@ -75,7 +75,7 @@ impl Zram {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use disk::Disk;
+    use disk::{Disk, DiskError};
 
     use super::*;
     use crate::{SharedStat, ZramConfig, small};
@@ -162,6 +162,20 @@ mod tests {
             assert!(read[..] == data[..], "page {at} is as it was written");
         }
         assert_eq!(shared(&device).pages, 0);
+    }
+
+    #[test]
+    fn a_number_without_an_object_is_an_error_and_no_hole() {
+        for number in [9, u32::MAX] {
+            let device = device();
+            write(&device, &[0, 1], &page(1));
+            stored::put_shared(&mut device.slots.lock(0).expect("it is there"), number);
+            let found = device.read_page(0, &mut [0; PAGE_SIZE]);
+            assert!(matches!(found, Err(DiskError::Corrupt { offset: 0 })), "{found:?}");
+            assert!(device.check().is_err(), "a recount finds it");
+            device.discard_pages(0..1).expect("in range");
+            device.read_page(1, &mut [0; PAGE_SIZE]).expect("its twin is whole");
+        }
     }
 
     #[test]
