@@ -51,9 +51,9 @@ fn eight_copies_of_a_tree_take_little_more_than_one() {
 #[test]
 fn a_server_shares_only_if_it_is_asked_to() {
     let server = Server::of_size("1M");
-    let text = b"some text of a page ".repeat(PAGE_SIZE / 20 + 1);
+    let text = b"sixteen letters.".repeat(PAGE_SIZE as usize / 16);
     for page in 0..3 {
-        server.connect().write(page * PAGE_SIZE as u64, &text[..PAGE_SIZE]).expect("room");
+        server.connect().write(page * PAGE_SIZE, &text).expect("room");
     }
     assert!(server.stat()["shared"].is_null(), "{}", server.stat());
     let stat = succeed(&mut ramfold(&["stat", server.target()]));
