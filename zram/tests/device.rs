@@ -50,6 +50,7 @@ fn page(seed: u64, ratio: usize) -> Vec<u8> {
 fn it_is_a_disk() {
     for (algorithm, order, rule) in [
         ("lz4", 3, Rule::LeastWaste),
+        ("lz4", 2, Rule::LeastWaste),
         ("zstd", 3, Rule::LeastWaste),
         ("lz4:8", 4, Rule::UsedPercent),
         ("zstd:1", 0, Rule::LeastWaste),
@@ -60,6 +61,7 @@ fn it_is_a_disk() {
                 algorithm: algorithm.clone(),
                 chain_order: order,
                 rule,
+                share_equal_pages: order != 3,
                 ..ZramConfig::new("zram0", size)
             };
             Arc::new(device(config))
@@ -171,11 +173,12 @@ proptest! {
         actions in prop::collection::vec(action(), 1..80),
         zstd in any::<bool>(),
         chain_order in 0u32..=4,
+        share_equal_pages in any::<bool>(),
     ) {
         let algorithm = Codec::new(if zstd { Algorithm::Zstd } else { Algorithm::Lz4 });
         let size = (PAGES * PAGE) as u64;
-        let zram =
-            device(ZramConfig { algorithm, chain_order, ..ZramConfig::new("zram0", size) });
+        let config = ZramConfig::new("zram0", size);
+        let zram = device(ZramConfig { algorithm, chain_order, share_equal_pages, ..config });
         let mut twin = vec![0; PAGES * PAGE];
         for (step, action) in actions.iter().enumerate() {
             apply(&zram, &mut twin, action);

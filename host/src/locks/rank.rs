@@ -6,7 +6,8 @@
 //!       -> Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
 //!       -> PostProcessing -> Switching                                         a store
 //!       -> Compacting -> Isolating                                             its memory's turns
-//!       -> Stream -> Draining -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf     its memory
+//!       -> Stream -> Draining -> Cell -> SharedCell -> Pool -> Class -> Stock -> Zone -> Leaf
+//!                                                                              its memory
 //!       -> Frames -> Entries -> Mappings -> Injection                          its mappings
 //! ```
 //!
@@ -65,6 +66,8 @@ pub enum Rank {
     Draining,
     /// One cell of a client's table (a bit lock).
     Cell,
+    /// A cell whose object several cells name. One of these cells is locked.
+    SharedCell,
     /// The lock of a pool before its classes, which only the hierarchical design has.
     Pool,
     /// One shard of a size class.

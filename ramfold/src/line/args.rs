@@ -185,6 +185,9 @@ pub(crate) struct Serve {
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]
     pub(crate) track_ages: bool,
+    /// Store pages that are equal once; finding them takes time in each write
+    #[arg(long)]
+    pub(crate) share_equal_pages: bool,
     /// Hold the memory of stored pages at this size: recompress the coldest, then write them back
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = size::parse_memory)]
     #[arg(allow_negative_numbers = true)]

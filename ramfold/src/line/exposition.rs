@@ -49,7 +49,7 @@ const fn by(label: &'static str, family: Family) -> Family {
     Family { label, ..family }
 }
 
-const FAMILIES: [Family; 16] = [
+const FAMILIES: [Family; 18] = [
     gauge("ramfold_disk_bytes", "Size of the disk.", &[Row("", "/disksize", 1)]),
     by(
         "kind",
@@ -68,6 +68,16 @@ const FAMILIES: [Family; 16] = [
         "ramfold_compressed_bytes",
         "Bytes of compressed and huge objects in memory.",
         &[Row("", "/compr_data_size", 1)],
+    ),
+    gauge(
+        "ramfold_shared_page_bytes",
+        "Bytes of pages as clients wrote them that share an object with equal ones.",
+        &[Row("", "/shared/pages", PAGE)],
+    ),
+    gauge(
+        "ramfold_shared_saved_bytes",
+        "Bytes of objects that sharing equal pages saves.",
+        &[Row("", "/shared/saved_bytes", 1)],
     ),
     by(
         "part",

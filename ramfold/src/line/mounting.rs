@@ -92,6 +92,9 @@ pub(crate) struct Disk {
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]
     track_ages: bool,
+    /// Store pages that are equal once; finding them takes time in each write
+    #[arg(long)]
+    share_equal_pages: bool,
     /// Hold the memory of stored pages at this size: recompress the coldest, then write them back
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = size::parse_memory)]
     #[arg(allow_negative_numbers = true)]
@@ -173,6 +176,7 @@ impl Mount {
         words.extend(disk.track_ages.then(|| "--track-ages".into()));
         let off = disk.fuse_io_uring == IoUring::Off;
         words.extend(off.then(|| "--fuse-io-uring=off".into()));
+        words.extend(disk.share_equal_pages.then(|| "--share-equal-pages".into()));
         words
     }
 }
@@ -204,6 +208,7 @@ mod tests {
             "--chain-order=4",
             "--backing=b",
             "--track-ages",
+            "--share-equal-pages",
             "--memory-target=512K",
             "--set=recomp_algorithm=algo=zstd",
             "--metrics=127.0.0.1:0",
@@ -235,6 +240,7 @@ mod tests {
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));
         assert!(serve.monitoring.place().is_some());
         assert_eq!(serve.fuse_io_uring, IoUring::Off);
-        assert!(serve.track_ages && serve.quiet && serve.set.len() == 1);
+        assert!(serve.track_ages && serve.share_equal_pages);
+        assert!(serve.quiet && serve.set.len() == 1);
     }
 }

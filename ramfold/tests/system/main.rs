@@ -24,6 +24,7 @@
 //!   designs     lock designs and ways to free that studies compare
 //!   tls         NBD over TLS: who is served, which files do not work
 //!   exports     several disks of one server, by name
+//!   shared      equal pages of a disk, stored once
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
@@ -71,6 +72,7 @@ mod programs;
 mod rig;
 mod runs;
 mod service;
+mod shared;
 mod shells;
 mod shuffle;
 mod stack;

@@ -30,7 +30,7 @@ impl Zram {
     /// interrupt any code except the device's own and its memory's. The call allocates nothing and
     /// does not panic. The only lock that it takes is the slot's, which it may wait for. By the
     /// rule of buffers, no thread that a fault interrupts has that lock. None of this holds with a
-    /// backing disk, because that is read, or with algorithms for recompression.
+    /// backing disk, because that is read, with algorithms for recompression, or with shared pages.
     ///
     /// # Errors
     ///

@@ -130,9 +130,11 @@ impl Zram {
         match self.peek(page) {
             Stored::Nothing => ExtentKind::Hole,
             Stored::Same(Same::ZERO) => ExtentKind::Zero,
-            Stored::Same(_) | Stored::Blob { .. } | Stored::Disk { .. } | Stored::Unknown => {
-                ExtentKind::Data
-            }
+            Stored::Same(_)
+            | Stored::Blob { .. }
+            | Stored::Disk { .. }
+            | Stored::Shared { .. }
+            | Stored::Unknown => ExtentKind::Data,
         }
     }
 }

@@ -10,6 +10,7 @@ mod bytes;
 mod detached;
 #[cfg(not(feature = "study"))]
 mod discard;
+mod equal;
 mod store;
 #[cfg(feature = "study")]
 mod study;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   write   same-filled? -> word ............................. \
+//!           equal to a page, see `equal` -> its object ....... |
 //!           else compress -> longer than the watermark: raw     > lock slot, put, free the old
 //!                            else the blob -> object .......... /
 //!   change  lock slot -> read -> edit -> write           part of a page, or one not aligned
@@ -21,7 +22,7 @@ use host::PAGE_SIZE;
 use zsmalloc::{CellGuard, Object};
 
 use crate::backing::Place;
-use crate::cells::{bump, stored};
+use crate::cells::{Stored, bump, stored};
 use crate::device::Zram;
 use crate::page::{Decoded, Fetched, Fetches, undecoded};
 use crate::terms::disk_error;
@@ -33,6 +34,8 @@ const ATTEMPTS: usize = 8;
 enum Encoded<'p> {
     Same(Same),
     Object(Object<'p>),
+    /// An object that this page is counted as a user of.
+    Shared(u32),
 }
 
 impl Zram {
@@ -52,10 +55,29 @@ impl Zram {
             return self.put_page(page, Encoded::Same(same));
         }
         self.with_stream(|stream| {
-            stream.set_place(place);
-            let object = self.compress(stream, data)?;
-            self.put_page(page, Encoded::Object(object))
+            let Some(sharing) = &self.values.sharing else {
+                return self.put_compressed(page, place, stream, data);
+            };
+            let sum = sharing.hints.sum(data);
+            if let Some(number) = self.find_equal(sharing, page, sum, stream, data) {
+                return self.put_page(page, Encoded::Shared(number));
+            }
+            self.put_compressed(page, place, stream, data)?;
+            sharing.hints.note(sum, page);
+            Ok(())
         })
+    }
+
+    fn put_compressed(
+        &self,
+        page: u64,
+        place: u64,
+        stream: &mut Stream,
+        data: &[u8],
+    ) -> Result<(), DiskError> {
+        stream.set_place(place);
+        let object = self.compress(stream, data)?;
+        self.put_page(page, Encoded::Object(object))
     }
 
     /// Marks a page as zeros that are stored, not as a hole.
@@ -161,8 +183,10 @@ impl Zram {
                 Ok(())
             }
             Err(error) => {
-                if let Encoded::Same(same) = encoded {
-                    self.values.words.release(same);
+                match encoded {
+                    Encoded::Same(same) => self.values.retire(Stored::Same(same)),
+                    Encoded::Shared(number) => self.values.retire(Stored::Shared { number }),
+                    Encoded::Object(_) => {}
                 }
                 Err(disk_error(error))
             }
@@ -174,6 +198,7 @@ impl Zram {
         match encoded {
             Encoded::Same(same) => stored::put_same(slot, same),
             Encoded::Object(object) => stored::put_blob(slot, 0, object),
+            Encoded::Shared(number) => stored::put_shared(slot, number),
         }
         self.accessed(page, slot);
         self.replaced(slot, old);

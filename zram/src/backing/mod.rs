@@ -8,6 +8,7 @@ mod blocks;
 mod place;
 mod sealed;
 
+pub(crate) use blocks::Blocks;
 pub(crate) use place::Place;
 pub use sealed::BdStat;
 pub(crate) use sealed::{Backing, offset_of};

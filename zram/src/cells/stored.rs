@@ -6,6 +6,7 @@
 //!   in memory    object: the blob, 4096 bytes if it is huge      priority of its algorithm
 //!   same-filled  value, tags 1 and 2 (`codec::same`)
 //!   on disk      value, tag 3: a place                           the same
+//!   shared       value, tag 4: the number of a shared object      none
 //! ```
 //!
 //! This is the only form of a cell's content. Code that looks at a cell matches it.
@@ -22,14 +23,16 @@ use crate::backing::Place;
 
 /// Tag of a value that says where on the backing disk a page is.
 const DISK: u8 = 3;
+/// Tag of a value that is the number of an object that several cells name.
+const SHARED: u8 = 4;
 
 /// The kinds that the counts of a [`LeafTally`] count.
 pub(crate) mod kind {
-    /// Objects, huge ones included: pages in memory.
+    /// Pages in memory that have an object, their own or a shared one, huge ones included.
     pub(crate) const BLOB: usize = 0;
     /// Same-filled pages.
     pub(crate) const SAME: usize = 1;
-    /// Huge objects.
+    /// Huge objects of one cell.
     pub(crate) const HUGE: usize = 2;
     /// Pages on the backing disk.
     pub(crate) const DISK: usize = 3;
@@ -52,6 +55,10 @@ pub(crate) enum Stored {
         priority: u8,
         at: Place,
     },
+    /// An object that other cells may name too, see `sharing`. The algorithm of priority 0 made it.
+    Shared {
+        number: u32,
+    },
 }
 
 impl Stored {
@@ -63,6 +70,9 @@ impl Stored {
             Content::Object { len } => Stored::Blob { priority, len },
             Content::Value { tag: DISK, value } => {
                 Stored::Disk { priority, at: Place::from_value(value) }
+            }
+            Content::Value { tag: SHARED, value } => {
+                u32::try_from(value).map_or(Stored::Unknown, |number| Stored::Shared { number })
             }
             Content::Value { tag, value } => {
                 Same::from_cell(tag, value).map_or(Stored::Unknown, Stored::Same)
@@ -86,6 +96,8 @@ impl Stored {
             Stored::Nothing | Stored::Unknown => {}
             Stored::Same(_) => tally.counts[kind::SAME] = 1,
             Stored::Disk { .. } => tally.counts[kind::DISK] = 1,
+            // The bytes of its object are counted once, in `sharing`.
+            Stored::Shared { .. } => tally.counts[kind::BLOB] = 1,
             Stored::Blob { len, .. } => {
                 tally.counts[kind::BLOB] = 1;
                 tally.counts[kind::HUGE] = u64::from(len == PAGE_SIZE);
@@ -117,6 +129,12 @@ pub(crate) fn put_blob<'p>(slot: &mut CellGuard<'p>, priority: u8, object: Objec
 pub(crate) fn put_disk(slot: &mut CellGuard<'_>, priority: u8, at: Place) {
     slot.put_value(DISK, at.value());
     slot.set_client(of_priority(priority));
+}
+
+/// Names a shared object in a cell.
+pub(crate) fn put_shared(slot: &mut CellGuard<'_>, number: u32) {
+    slot.put_value(SHARED, number.into());
+    slot.set_client(0);
 }
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ pub(super) fn config(
         backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
         compressed_writeback: settings.compressed_writeback,
         track_ages: defaults.notes_ages(),
+        share_equal_pages: defaults.share_equal_pages,
         read_only: defaults.read_only,
         chain_order: settings.chain_order,
         rule: defaults.rule,

@@ -35,6 +35,8 @@ pub struct DeviceDefaults {
     pub tiers: Option<TiersConfig>,
     /// Whether to note when each page is used, so that ages may be written to `idle`.
     pub track_ages: bool,
+    /// Whether each device stores equal pages once.
+    pub share_equal_pages: bool,
     /// Refuse writes.
     pub read_only: bool,
     /// What a study compares.
@@ -61,6 +63,7 @@ impl Default for DeviceDefaults {
             memory_target: None,
             tiers: None,
             track_ages: config.track_ages,
+            share_equal_pages: config.share_equal_pages,
             read_only: config.read_only,
             #[cfg(feature = "study")]
             study: config.study,

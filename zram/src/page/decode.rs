@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
-//!                | on the backing disk: see `fetch`
+//!                | on the backing disk: see `fetch` | shared: lock its cell, as a blob
 //! ```
 //!
 //! Invariants
@@ -63,6 +63,12 @@ impl Zram {
             }
             Stored::Same(same) => same::fill(data, self.values.words.word(same)),
             Stored::Disk { at, .. } => return Ok(Decoded::Back(at)),
+            Stored::Shared { number } => {
+                let sharing = self.values.sharing.as_ref().ok_or(CodecError::Corrupt)?;
+                let shared = sharing.lock(number).ok_or(CodecError::Corrupt)?;
+                let blob = shared.bytes().ok_or(CodecError::Corrupt)?;
+                self.decode_blob(0, blob, stream, data)?;
+            }
         }
         Ok(Decoded::Page)
     }

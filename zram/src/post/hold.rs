@@ -118,7 +118,7 @@ impl Zram {
     fn excess(&self, low: u64) -> u64 {
         let resident = self.slots.pool.object_bytes_resident();
         let excess = u128::from(resident.saturating_sub(low));
-        (excess * u128::from(self.counters.tally().bytes) / u128::from(resident.max(1))) as u64
+        (excess * u128::from(self.compr_data_size()) / u128::from(resident.max(1))) as u64
     }
 
     /// Recompresses pages with the algorithm of the highest priority, until memory is down to

@@ -42,7 +42,8 @@ impl Uses {
     fn add(&mut self, zram: &Zram, page: u64) {
         // Only objects and pages on the backing disk have an algorithm. A cell that becomes one of
         // them after this glance is written with the first algorithm.
-        if !matches!(zram.peek(page), Stored::Blob { .. } | Stored::Disk { .. }) {
+        let peeked = zram.peek(page);
+        if matches!(peeked, Stored::Nothing | Stored::Unknown | Stored::Same(_)) {
             return;
         }
         let Some(slot) = zram.slots.lock(page) else { return };
@@ -53,6 +54,7 @@ impl Uses {
                 self.bytes[at] += len as u64;
             }
             Stored::Disk { .. } => self.back[at] += 1,
+            Stored::Shared { .. } => self.pages[0] += 1,
             Stored::Nothing | Stored::Unknown | Stored::Same(_) => {}
         }
     }

@@ -6,7 +6,8 @@
 //! - The blocks of the backing disk in use are those that slots name.
 //! - Tables that were trained take the bytes that are counted. A page whose tables are gone does
 //!   not decode.
-//! - Each object of the pool is named by one slot or pending, and every page in memory decodes.
+//! - Each object of the pool is named by one slot, shared or pending. Every page in memory decodes.
+//! - A shared object is used by as many slots as it counts.
 //!
 //! Locks: one cell at a time. If the device is in use, sums may differ because the pool or the
 //! counters moved meanwhile. That is no defect, and the report says that it happened.
@@ -19,7 +20,7 @@ use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PoolCheck};
 
 use crate::cells::flags::{IDLE, MARK, PP};
 use crate::cells::stored::pages;
-use crate::cells::{Stored, kind};
+use crate::cells::{SharedUses, Stored, kind};
 use crate::device::Zram;
 use crate::page::{Decoded, undecoded};
 
@@ -133,6 +134,9 @@ impl Zram {
             if let Stored::Same(same) = stored {
                 counted.interned += u64::from(same.is_interned());
             }
+            if let Stored::Shared { number } = stored {
+                *counted.shared.entry(number).or_default() += 1;
+            }
             // A page on the backing disk is not read here. `check_backing` reads it.
             match self.decode(&slot, Some(stream), &mut data) {
                 Ok(Decoded::Page | Decoded::Back(_)) => Ok(()),
@@ -161,10 +165,15 @@ impl Zram {
         let mut pending = self.counters.pending();
         pending.objects += pool.pending;
         let slots = counted.tally.counts[kind::BLOB];
-        if slots + pending.objects != pool.objects {
+        let shared = self.values.sharing.as_ref().map(|it| it.stat()).unwrap_or_default();
+        if slots + pending.objects + shared.objects != pool.objects + shared.pages {
             let pool = pool.objects;
             let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
             return Err(ZramDefect(what));
+        }
+        if let Some(sharing) = &self.values.sharing {
+            let all_drained = self.memory().deferred().jobs == 0;
+            sharing.check(&counted.shared, all_drained).map_err(ZramDefect)?;
         }
         self.check_uses("interned words", counted.interned, self.values.words.uses())?;
         let Some(backing) = &self.values.backing else { return Ok(()) };
@@ -190,9 +199,11 @@ impl Zram {
 fn allowed_not(stored: Stored) -> u8 {
     match stored {
         Stored::Blob { .. } => PP,
-        Stored::Nothing | Stored::Unknown | Stored::Same(_) | Stored::Disk { .. } => {
-            PP | IDLE | MARK
-        }
+        Stored::Nothing
+        | Stored::Unknown
+        | Stored::Same(_)
+        | Stored::Disk { .. }
+        | Stored::Shared { .. } => PP | IDLE | MARK,
     }
 }
 
@@ -200,6 +211,8 @@ fn allowed_not(stored: Stored) -> u8 {
 struct Count {
     tally: LeafTally,
     interned: u64,
+    /// How many slots name each shared object.
+    shared: SharedUses,
     /// Client's bits that were found where they must not be.
     stray_bits: u8,
     /// The first leaf whose word differs from its cells.

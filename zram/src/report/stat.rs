@@ -19,14 +19,15 @@ use zsmalloc::LEAF_CELLS;
 
 use crate::backing::BdStat;
 use crate::cells::stored::pages;
-use crate::cells::{Ages, TroubleStat, kind, read};
+use crate::cells::{Ages, SharedStat, Sharing, TroubleStat, kind, read};
 use crate::device::Zram;
 
 /// The parts of `metadata_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Cells, the root that names their leaves, words of same-filled pages, times of the last
-    /// access, counters, and the bits and checksums of blocks of the backing disk.
+    /// access, counters, the bits and checksums of blocks of the backing disk, and what finds and
+    /// counts equal pages.
     pub slot_table: u64,
     /// Cells of single handles.
     pub handle_table: u64,
@@ -79,6 +80,9 @@ pub struct ZramStat {
     pub mem_used_max: u64,
     /// Same-filled pages.
     pub same_pages: u64,
+    /// Pages that are stored once for several, and what that saved. `None` unless the device shares
+    /// equal pages.
+    pub shared: Option<SharedStat>,
     /// Frames freed by compaction.
     pub pages_compacted: u64,
     /// Times that compaction gave the lock of a size class up early, because a thread waited for
@@ -186,11 +190,12 @@ impl Zram {
             disksize: self.config.disksize,
             initstate: 1,
             orig_data_size: pages(tally) * PAGE_SIZE as u64,
-            compr_data_size: tally.bytes,
+            compr_data_size: self.compr_data_size(),
             mem_used_total: stats.mem_used_total,
             mem_limit: self.settings.hold.limit(),
             mem_used_max: stats.mem_used_max,
             same_pages: tally.counts[kind::SAME],
+            shared: self.values.sharing.as_ref().map(Sharing::stat),
             pages_compacted: stats.pages_compacted,
             compaction_yields: stats.compaction_yields,
             huge_pages: tally.counts[kind::HUGE],
@@ -247,19 +252,22 @@ impl Zram {
         self.codecs().map(|codec| codec.dictionary_bytes()).sum()
     }
 
-    /// Bytes of the tables besides the cells: ages, and blocks of the backing disk. The result has
-    /// the bytes that are mapped, and those on the heap.
+    /// Bytes of the tables besides the cells: ages, blocks of the backing disk, and tables for
+    /// equal pages. The result has the bytes that are mapped, and those on the heap.
     fn beside_bytes(&self) -> (u64, u64) {
         let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
         let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
-        (ages.0 + blocks.0, ages.1 + blocks.1)
+        let sharing = self.values.sharing.as_ref().map_or((0, 0), Sharing::table_bytes);
+        (ages.0 + blocks.0 + sharing.0, ages.1 + blocks.1 + sharing.1)
     }
 
     /// The addresses of all tables that belong to the device alone.
     fn table_ranges(&self) -> Vec<Range<usize>> {
         let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
         let ages = self.ages.iter().map(Ages::range);
-        std::iter::once(self.slots.root_range()).chain(ages).chain(blocks).collect()
+        let sharing = self.values.sharing.iter().flat_map(Sharing::table_ranges);
+        let root = std::iter::once(self.slots.root_range());
+        root.chain(ages).chain(blocks).chain(sharing).collect()
     }
 
     /// The line of the kernel's `mm_stat`.
@@ -267,7 +275,7 @@ impl Zram {
         let (tally, stats) = (self.counters.tally(), self.slots.pool.stats());
         MmStat([
             pages(tally) * PAGE_SIZE as u64,
-            tally.bytes,
+            self.compr_data_size(),
             stats.mem_used_total,
             self.settings.hold.limit(),
             stats.mem_used_max,
@@ -281,7 +289,8 @@ impl Zram {
     /// Bytes of compressed and raw objects. [`ZramStat`] and [`MmStat`] have them too, but this
     /// costs only a few loads.
     pub fn compr_data_size(&self) -> u64 {
-        self.counters.tally().bytes
+        let shared = self.values.sharing.as_ref().map_or(0, |sharing| sharing.stat().bytes);
+        self.counters.tally().bytes + shared
     }
 
     /// Touched frames of zspages, in bytes. Unlike [`Zram::stat`], this does not ask the system.

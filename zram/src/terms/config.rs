@@ -36,6 +36,9 @@ pub struct ZramConfig {
     /// Whether to note when each page was last accessed. That takes 4 bytes for each page, where
     /// pages are stored.
     pub track_ages: bool,
+    /// Whether pages that are equal are stored once, see docs/zram.md. The hints that find them
+    /// take up to 8 bytes for each page of the disk, and 128 MiB at most.
+    pub share_equal_pages: bool,
     /// Chain order N: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
     /// How size classes are chosen.
@@ -60,6 +63,7 @@ impl ZramConfig {
             backing: None,
             compressed_writeback: false,
             track_ages: false,
+            share_equal_pages: false,
             chain_order: 3,
             rule: Rule::LeastWaste,
             mem_limit: 0,
@@ -99,6 +103,7 @@ impl std::fmt::Debug for ZramConfig {
             .field("backing_bytes", &self.backing.as_ref().map(|disk| disk.size_bytes()))
             .field("compressed_writeback", &self.compressed_writeback)
             .field("track_ages", &self.track_ages)
+            .field("share_equal_pages", &self.share_equal_pages)
             .field("chain_order", &self.chain_order)
             .field("rule", &self.rule)
             .field("mem_limit", &self.mem_limit)

@@ -83,11 +83,21 @@ impl Pool {
     ///
     /// When `index` is not below [`LEAF_CELLS`].
     pub fn cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
+        self.cell_of_rank(leaf, index, Rank::Cell)
+    }
+
+    /// As [`Pool::cell`], for a lock of another rank.
+    pub(crate) fn cell_of_rank(
+        &self,
+        leaf: LeafId,
+        index: usize,
+        rank: Rank,
+    ) -> Result<CellGuard<'_>, StaleLeaf> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         // It is looked at before the lock, so that the cells of handles are never locked; and after
         // it, because the leaf may have been given back meanwhile.
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
-        let guard = self.lock_cell(leaf, index)?;
+        let guard = self.lock_cell(leaf, index, rank)?;
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
         Ok(guard)
     }
@@ -149,10 +159,15 @@ impl Pool {
         }
     }
 
-    fn lock_cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
+    fn lock_cell(
+        &self,
+        leaf: LeafId,
+        index: usize,
+        rank: Rank,
+    ) -> Result<CellGuard<'_>, StaleLeaf> {
         let number = leaf.cell(index).ok_or(StaleLeaf)?;
         let cell = self.memory.leaves.cell(number).ok_or(StaleLeaf)?;
-        let held = HeldRank::enter(Rank::Cell);
+        let held = HeldRank::enter(rank);
         let word = self.memory.leaves.lock_word(number, cell);
         Ok(CellGuard { pool: self, cell, number, word, _held: held })
     }

@@ -23,8 +23,8 @@
 //!
 //! Lock: a cell's.
 
-use host::Table;
 use host::sync::atomic::{AtomicU32, Ordering};
+use host::{Rank, Table};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -97,10 +97,20 @@ impl Slots {
 
     /// Locks the slot of `page`; `None` when nothing is stored in its part of the disk.
     pub fn lock(&self, page: u64) -> Option<CellGuard<'_>> {
+        self.lock_of_rank(page, Rank::Cell)
+    }
+
+    /// As [`Slots::lock`], in a table whose objects are named by the cells of another one. The
+    /// caller may have such a cell locked.
+    pub fn lock_shared(&self, page: u64) -> Option<CellGuard<'_>> {
+        self.lock_of_rank(page, Rank::SharedCell)
+    }
+
+    fn lock_of_rank(&self, page: u64, rank: Rank) -> Option<CellGuard<'_>> {
         let (index, cell) = split(page);
         loop {
             let leaf = self.leaf(index)?;
-            if let Some(guard) = self.lock_in(index, leaf, cell) {
+            if let Some(guard) = self.lock_in(index, leaf, cell, rank) {
                 return Some(guard);
             }
         }
@@ -114,7 +124,7 @@ impl Slots {
                 Some(leaf) => leaf,
                 None => self.add_leaf(index)?,
             };
-            if let Some(guard) = self.lock_in(index, leaf, cell) {
+            if let Some(guard) = self.lock_in(index, leaf, cell, Rank::Cell) {
                 return Ok(guard);
             }
         }
@@ -180,8 +190,14 @@ impl Slots {
         self.root.range()
     }
 
-    fn lock_in(&self, index: usize, leaf: LeafId, cell: usize) -> Option<CellGuard<'_>> {
-        let guard = self.pool.cell(leaf, cell).ok()?;
+    fn lock_in(
+        &self,
+        index: usize,
+        leaf: LeafId,
+        cell: usize,
+        rank: Rank,
+    ) -> Option<CellGuard<'_>> {
+        let guard = self.pool.cell_of_rank(leaf, cell, rank).ok()?;
         // I2: without this look, a write that read the root before a discard would go into a leaf
         // that is being emptied, or has another owner by now.
         (self.leaf(index) == Some(leaf)).then_some(guard)
@@ -253,7 +269,7 @@ mod tests {
         let leaf = read_root(&slots, 7);
         assert_eq!(slots.detach(0), Some(leaf));
         assert!(slots.pool.cell(leaf, 7).is_ok(), "its cells are there until it is drained");
-        assert!(slots.lock_in(0, leaf, 7).is_none(), "I2: it left the root");
+        assert!(slots.lock_in(0, leaf, 7, Rank::Cell).is_none(), "I2: it left the root");
         slots.pool.free_leaf(leaf, |_| {}).expect("the pool's, and in no root");
     }
 
@@ -265,8 +281,8 @@ mod tests {
         assert_eq!(slots.detach(0), Some(leaf));
         slots.pool.free_leaf(leaf, |_| {}).expect("the pool's, and in no root");
         assert_eq!(read_root(&slots, LEAF_PAGES), leaf, "a free leaf is used again");
-        assert!(slots.lock_in(0, leaf, 7).is_none(), "I2: it is another entry's");
-        assert!(slots.lock_in(1, leaf, 7).is_some(), "the other entry has it");
+        assert!(slots.lock_in(0, leaf, 7, Rank::Cell).is_none(), "I2: it is another entry's");
+        assert!(slots.lock_in(1, leaf, 7, Rank::Cell).is_some(), "the other entry has it");
     }
 
     #[test]

@@ -141,6 +141,7 @@ pub(super) fn make(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devi
         memory_target: args.memory_target,
         tiers: tiers(args, log)?,
         track_ages: args.track_ages,
+        share_equal_pages: args.share_equal_pages,
         read_only: args.read_only,
     };
     Ok(Devices::new(memory, defaults))

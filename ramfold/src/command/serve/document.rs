@@ -6,7 +6,8 @@
 use serde_json::{Value, json};
 use serve::fuse::{Fuse, FuseWay};
 use zram::{
-    Attribute, Device, Tier, TierStat, Training, TroubleStat, Verdict, ZramCheck, ZramStat,
+    Attribute, Device, SharedStat, Tier, TierStat, Training, TroubleStat, Verdict, ZramCheck,
+    ZramStat,
 };
 use zsmalloc::{ClassRow, ClassTable};
 
@@ -25,6 +26,7 @@ pub(crate) fn stat(stat: &ZramStat) -> Value {
         "mem_limit": stat.mem_limit,
         "mem_used_max": stat.mem_used_max,
         "same_pages": stat.same_pages,
+        "shared": stat.shared.map(shared),
         "pages_compacted": stat.pages_compacted,
         "compaction_yields": stat.compaction_yields,
         "huge_pages": stat.huge_pages,
@@ -140,6 +142,16 @@ fn tiers(stat: TierStat) -> Value {
         "cpu_us": stat.cpu_us,
         "trainings": stat.trainings,
         "training": stat.training.map(training),
+    })
+}
+
+/// The objects that several pages share.
+fn shared(stat: SharedStat) -> Value {
+    json!({
+        "pages": stat.pages,
+        "objects": stat.objects,
+        "bytes": stat.bytes,
+        "saved_bytes": stat.saved_bytes,
     })
 }
 

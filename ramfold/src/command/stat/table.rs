@@ -85,6 +85,12 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     text.push('\n');
     row(text, "size", pages, "what clients see");
     row(text, "  compressed", figures.compressed_pages(), "");
+    let shared = &figures.0["shared"];
+    if let Some(pages) = shared["pages"].as_u64() {
+        let saved = human(shared["saved_bytes"].as_u64().unwrap_or(0));
+        let objects = count(shared["objects"].as_u64().unwrap_or(0), "object");
+        row(text, "    of it shared", pages, &format!("equal pages in {objects}; saves {saved}"));
+    }
     row(text, "  huge", figures.get("huge_pages"), "incompressible, stored as they are");
     row(text, "  same-filled", figures.get("same_pages"), "one repeated word, stored as nothing");
     if figures.written_back() > 0 {
