@@ -144,9 +144,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "a program is started")]
     fn a_program_gets_the_streams_and_nothing_else() {
         let file = File::open("/proc/self/status").unwrap();
-        // A copy that a program would get.
+        // A copy that a program would get. Its number is none that the program opens itself.
         // SAFETY: no pointer is passed, and the copy is this test's own.
-        let copy = unsafe { libc::dup(file.as_raw_fd()) };
+        let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 500) };
+        assert!(copy >= 500, "a descriptor");
         let listed = || {
             let listed = Command::new("ls").arg("/proc/self/fd").output().unwrap();
             let text = String::from_utf8(listed.stdout).unwrap();
