@@ -52,7 +52,8 @@ impl Hints {
         let (low, high) = data.split_at(data.len().min(PAGE_SIZE / 2));
         let [low, high] =
             [(0, low), (1, high)].map(|(half, bytes)| self.seal.sum([0, half], bytes));
-        PageSum(u64::from(high) << TAG_BITS | u64::from(low))
+        // Pages with one equal half are common, so the tag depends on both halves.
+        PageSum(u64::from(high) << TAG_BITS | u64::from(low ^ high))
     }
 
     /// A page that had this sum once.
