@@ -1,8 +1,9 @@
 //! Which pages are shuffled, and by which size of element: learned from samples.
 //!
 //! ```text
-//!   one page in 64      compressed as it is, and shuffled by 2, 4 and 8 bytes ---> lesson of its
-//!                       (one in 1024 while samples say nothing new)                 place
+//!   the first page of a place, and one page in 64 (one in 1024 while samples say nothing new)
+//!                       compressed as it is, and shuffled by 2, 4 and 8 bytes ---> lesson of its
+//!                                                                                   place
 //!   any other page      as the lesson of its place says
 //! ```
 //!
@@ -55,6 +56,12 @@ impl Guide {
     pub(super) fn way(&self, place: u64) -> usize {
         // relaxed: advice.
         best(unpacked(self.lesson(place).load(Ordering::Relaxed)))
+    }
+
+    /// Whether nothing is known of a place.
+    pub(super) fn is_new(&self, place: u64) -> bool {
+        // relaxed: advice.
+        self.lesson(place).load(Ordering::Relaxed) == 0
     }
 
     /// Pages until the next sample.
@@ -115,9 +122,10 @@ mod tests {
     #[test]
     fn a_place_is_shuffled_if_that_gained_there() {
         let guide = Guide::new();
-        assert_eq!(guide.way(7), 0, "nothing is known");
+        assert_eq!((guide.way(7), guide.is_new(7)), (0, true), "nothing is known");
         assert_eq!(guide.learn(7, [2000, 1990, 1000, 1500]), 2);
         assert_eq!((guide.way(7), guide.way(8)), (2, 0), "of this place alone");
+        assert_eq!((guide.is_new(7), guide.is_new(8)), (false, true));
         assert_eq!(guide.learn(8, [2000, 1990, 1901, 1950]), 0, "less than a twentieth");
         assert_eq!(guide.learn(9, [5000, 5000, 5000, 4000]), 0, "what is not kept gains nothing");
     }

@@ -133,9 +133,10 @@ impl Codec {
 
     /// The same codec for pages of which nothing is known. It shuffles those that gain by it.
     ///
-    /// One page in 64 is a sample: it is compressed as it is, and shuffled by elements of 2, 4 and
-    /// 8 bytes. The other pages of its [place](Stream::set_place) are then compressed in the best
-    /// of these ways. It has to gain 5 %. While samples say nothing new, one page in 1024 is one.
+    /// The first page of a [place](Stream::set_place) and one page in 64 are samples: they are
+    /// compressed as they are, and shuffled by elements of 2, 4 and 8 bytes. The other pages of
+    /// the place are then compressed in the best of these ways. It has to gain 5 %. While samples
+    /// say nothing new, one page in 1024 is one.
     /// Each blob is one byte longer, which says how it was made.
     ///
     /// Clones share what they learned.
@@ -271,7 +272,8 @@ impl Codec {
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         let place = stream.place();
-        let way = if stream.is_sample(guide.every()) {
+        let is_due = stream.is_sample(guide.every());
+        let way = if is_due || guide.is_new(place) {
             let mut lens = [0; WAYS.len()];
             for (len, &way) in lens.iter_mut().zip(&WAYS) {
                 *len = self.compress_as(way, stream, page)?.len();

@@ -26,12 +26,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use host::sync::atomic::{AtomicU32, Ordering};
 use host::{Lock, PAGE_SIZE, Rank, Table};
 use zsmalloc::{CellGuard, Content, MemoryError, Pool, Slots};
 
 use super::hints::Hints;
-use super::totals::{change, total};
+use super::totals::{AtomicU64, change, total};
 use crate::backing::Blocks;
 
 /// How many cells name each number.
