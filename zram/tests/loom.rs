@@ -20,6 +20,8 @@ use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 mod free;
 #[path = "loom/post.rs"]
 mod post;
+#[path = "loom/shared.rs"]
+mod shared;
 
 const PAGE: u64 = 4096;
 const LEAF: u64 = LEAF_CELLS as u64 * PAGE;
