@@ -39,6 +39,9 @@ mod filled;
 mod follower;
 #[cfg(not(any(loom, miri)))]
 mod handler;
+#[cfg(all(feature = "lent", not(any(loom, miri))))]
+#[expect(unsafe_code, reason = "puts zeros over a mapping whose file is gone")]
+mod lent;
 #[cfg(not(any(loom, miri)))]
 mod messages;
 #[cfg(not(any(loom, miri)))]
@@ -59,9 +62,6 @@ mod stacks;
 mod stuck;
 #[cfg(not(any(loom, miri)))]
 mod thread;
-#[cfg(not(any(loom, miri)))]
-#[expect(unsafe_code, reason = "puts a mapping in place of another one")]
-mod zeros;
 
 #[cfg(not(any(loom, miri)))]
 pub use crate::machine::{Vital, die, die_at};
@@ -73,6 +73,8 @@ pub use calls::Call;
 pub use filled::Filled;
 #[cfg(not(any(loom, miri)))]
 pub use handler::HandlerLooks;
+#[cfg(all(feature = "lent", not(any(loom, miri))))]
+pub use lent::Lent;
 pub use regions::{Asker, REGIONS_MAX, Regions, Served, Server, Touched, Watch};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{begin_call, calls_begun, is_blocked, step_aside, step_back, watch};
@@ -80,5 +82,3 @@ pub use signal::{begin_call, calls_begun, is_blocked, step_aside, step_back, wat
 pub use stuck::StuckLooks;
 #[cfg(not(any(loom, miri)))]
 pub use thread::FaultThread;
-#[cfg(not(any(loom, miri)))]
-pub use zeros::put_zeros;

@@ -7,7 +7,7 @@
 //!   zsmalloc, stores    Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   all crates above    Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
-//!   serve               fault: memory of machines       zeros in place of pages that are gone
+//!   serve               Lent: memory of machines        zeros in place of pages that are gone
 //!   capi                Home                            a page that is empty in a forked child
 //!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice

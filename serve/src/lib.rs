@@ -33,7 +33,7 @@
 //!
 //! Locks: the list of connections of each service is a leaf. No disk is called and no client is
 //! waited for under it.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
 // ublk, fuse, fuse/channel, metrics, control, vhost_user, nbd, nbd/transmission, tls, doors, terms.

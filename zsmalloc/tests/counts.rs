@@ -29,8 +29,8 @@ fn assert_counts(pool: &Pool, lengths: &[usize]) {
         u64::from(geometry.shape(class).size)
     };
     assert_eq!(stats.objects, lengths.len() as u64, "objects");
-    assert_eq!(stats.slot_bytes, lengths.iter().map(slot).sum(), "slot_bytes");
-    let stored = lengths.iter().map(|&len| len as u64).sum();
+    assert_eq!(stats.slot_bytes, lengths.iter().map(slot).sum::<u64>(), "slot_bytes");
+    let stored: u64 = lengths.iter().map(|&len| len as u64).sum();
     assert_eq!(pool.stored_bytes(), stored, "stored_bytes");
     assert_eq!(pool.check().expect("no defect").stored_bytes, stored, "stored_bytes of a check");
 }

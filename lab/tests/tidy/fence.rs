@@ -1,6 +1,5 @@
 //! Unsafe code lives in `host`, in the library inside programs, in the zspage module of `zsmalloc`,
-//! in the promises of `region` and of `serve` and in the borders to C and Python, and the compiler
-//! knows it.
+//! in the promises of `region` and in the borders to C and Python, and the compiler knows it.
 
 use crate::items::word_offsets;
 use crate::tree::{Document, Finding, Source};
@@ -13,7 +12,7 @@ const WORD: &str = "unsafe";
 pub(crate) fn roots(source: &Source) -> Vec<Finding> {
     let attribute = match source.crate_name() {
         "inside" => return Vec::new(),
-        "host" | "zsmalloc" | "region" | "serve" | "capi" | "python" => "#![deny(unsafe_code)]",
+        "host" | "zsmalloc" | "region" | "capi" | "python" => "#![deny(unsafe_code)]",
         _ => "#![forbid(unsafe_code)]",
     };
     let missing = is_root(&source.path) && !source.code.contains(attribute);
@@ -27,11 +26,7 @@ fn is_root(path: &str) -> bool {
 }
 
 /// The files of other crates that have some, one each. The module above names it as an exception.
-const FILES: [&str; 3] = [
-    "zsmalloc/src/zspages/zspage.rs",
-    "region/src/way_in/promises.rs",
-    "serve/src/vhost_user/lent.rs",
-];
+const FILES: [&str; 2] = ["zsmalloc/src/zspages/zspage.rs", "region/src/way_in/promises.rs"];
 
 /// Where all files may have some: the fence itself, and what has pointers of C and of Python.
 const FENCED: [&str; 4] = ["host/", "inside/", "capi/src/border", "python/src/border"];
@@ -40,8 +35,8 @@ pub(crate) fn uses(source: &Source) -> Vec<Finding> {
     let fenced = FENCED.iter().any(|fenced| source.path.starts_with(fenced))
         || FILES.contains(&source.path.as_str());
     let uses = word_offsets(&source.code, WORD).filter(|_| !fenced);
-    let what = "unsafe outside host, inside, zsmalloc's zspage, region's promises, serve's lent \
-                memory and the borders of capi and python";
+    let what = "unsafe outside host, inside, zsmalloc's zspage, region's promises and the borders \
+                of capi and python";
     uses.map(|at| source.finding_at(at, what)).collect()
 }
 

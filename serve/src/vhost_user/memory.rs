@@ -14,8 +14,8 @@
 //!
 //! Locks: none.
 
-use super::lent::Lent;
 use crate::terms::limits::MEMORY_REGIONS_MAX;
+use host::fault::Lent;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

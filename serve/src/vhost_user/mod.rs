@@ -4,7 +4,7 @@
 //!   guest:     rings and data in its memory ----- shared -----> worker: a thread for each queue
 //!   frontend:  QEMU, Cloud Hypervisor, .. -- messages --> frontend: sets up rings and memory
 //!
-//!   server -> frontend -> ring -> worker -> request -> chain -> memory -> lent
+//!   server -> frontend -> ring -> worker -> request -> chain -> memory
 //! ```
 //!
 //! Invariant: whatever a guest puts into its memory, at whatever moment, costs it its own queue at
@@ -16,8 +16,6 @@
 mod chain;
 mod features;
 mod frontend;
-#[expect(unsafe_code, reason = "serves a signal where memory was taken away")]
-mod lent;
 mod memory;
 mod request;
 mod ring;

@@ -134,7 +134,8 @@ impl Aside {
         let leaves = (0..slots.root_len()).filter(|&index| slots.leaf(index).is_some());
         let pages = leaves.flat_map(|index| index * LEAF_CELLS..(index + 1) * LEAF_CELLS);
         let marked = pages.filter_map(|page| slots.lock(page as u64).filter(is_marked));
-        let (bytes, counted) = (marked.map(|slot| kept(&slot).tally().bytes).sum(), self.bytes());
+        let bytes: u64 = marked.map(|slot| kept(&slot).tally().bytes).sum();
+        let counted = self.bytes();
         if counted == bytes {
             return Ok(());
         }

@@ -61,7 +61,11 @@ fn a_recompressed_page_reads_as_it_was_and_takes_less() {
     assert_eq!(zram.compr_data_size(), before - report.bytes_saved);
     assert!(report.bytes_saved > 400, "a quarter of three pages: {}", report.bytes_saved);
     assert_eq!(recompressed(&zram), [10, 12, 13]);
-    assert_eq!(pages_where(&zram, |state| state.incompressible), [], "there is another algorithm");
+    assert_eq!(
+        pages_where(&zram, |state| state.incompressible),
+        [0_u64; 0],
+        "there is another algorithm"
+    );
     expect_pages(&zram);
     let again = run(&zram, Recompress::with(1));
     assert_eq!((again.pages, again.no_smaller), (0, 1), "only the random one is tried again");
@@ -85,10 +89,10 @@ fn a_written_page_is_the_first_algorithms_again() {
     write(&zram, 11, &data_of(11, 1, 1));
     zram.write(12 * PAGE as u64, &data_of(12, 1, 2)[..100]).expect("room");
     assert_eq!(recompressed(&zram), [13]);
-    assert_eq!(pages_where(&zram, |state| state.incompressible), []);
+    assert_eq!(pages_where(&zram, |state| state.incompressible), [0_u64; 0]);
     zram.discard_pages(13..14).expect("in range");
     write(&zram, 13, &data_of(13, 1, 40));
-    assert_eq!(recompressed(&zram), []);
+    assert_eq!(recompressed(&zram), [0_u64; 0]);
     assert!(read(&zram, 10) == data_of(10, 2, 9));
     write(&zram, 10, &data_of(10, 1, 9));
     expect_pages(&zram);
@@ -137,7 +141,7 @@ fn a_threshold_is_kept_by_what_was_and_by_what_comes() {
     assert_eq!(recompressed(&zram), [12], "from 2048 and more to about 1500");
     let zram = with_sizes();
     run(&zram, Recompress { threshold: 1000, ..Recompress::with(1) });
-    assert_eq!(recompressed(&zram), [], "about 1500 are no gain");
+    assert_eq!(recompressed(&zram), [0_u64; 0], "about 1500 are no gain");
     expect_pages(&zram);
 }
 
@@ -177,7 +181,7 @@ fn pages_are_idle_until_they_are_used() {
     assert_eq!(pages_where(&zram, |state| state.idle), [13]);
     zram.discard_pages(13..14).expect("in range");
     write(&zram, 13, &data_of(13, 1, 40));
-    assert_eq!(pages_where(&zram, |state| state.idle), []);
+    assert_eq!(pages_where(&zram, |state| state.idle), [0_u64; 0]);
     assert_eq!(zram.mark_idle(Idle::All).expect("nothing to go wrong"), 4);
     assert_eq!(zram.mark_idle(Idle::All).expect("nothing to go wrong"), 0, "they are");
     expect_pages(&zram);

@@ -172,7 +172,7 @@ fn each_mode_takes_what_it_names() {
         zram.write_back(&pages.into()).expect("room");
         where_written_back(&zram)
     };
-    assert_eq!(take(Selection::Incompressible), []);
+    assert_eq!(take(Selection::Incompressible), [0_u64; 0]);
     assert_eq!(take(Selection::HugeIdle), [2]);
     assert_eq!(take(Selection::Huge), [0, 2]);
     assert_eq!(take(Selection::Idle), [0, 2, 3]);

@@ -146,7 +146,7 @@ impl Pool {
             self.memory.leaves.waiters.wait_while(raw.entry().table_index(), locked);
         };
         // relaxed: the lock bit orders it.
-        if entry.generation.load(Ordering::Relaxed) == raw.generation().into() {
+        if entry.generation.load(Ordering::Relaxed) == u64::from(raw.generation()) {
             return Ok((entry, word));
         }
         self.memory.leaves.unlock_word(raw.entry(), entry.cell, word);

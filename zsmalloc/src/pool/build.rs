@@ -132,7 +132,7 @@ mod tests {
         let there = resident_in(run);
         zspage::lock_in_memory(arena, run.plus(LOCKED), false).expect("it was locked");
         assert_eq!(there, FRAMES - LOCKED + 1, "the first, the locked one and those after it");
-        assert_eq!(resident(), there.into());
+        assert_eq!(resident(), u64::from(there));
         pool.check().expect("no defect");
         pool.free_handle(one).expect("the pool's");
         pool.check().expect("no defect");

@@ -11,24 +11,23 @@
 //! on, with zeros.
 //!
 //! Invariants
-//! - L1. The range that is served is that of the mapping, which stays until the watch is over. All
-//!   access to it is by `vm-memory`, for which the guest changes the bytes at any time.
+//! - L1. The range that is served is that of the mapping, which stays until the watch is over.
 //! - L2. A memory that shows a zero in place of what it had is lost by then. So bytes are those of
 //!   the other process if the memory is not lost after they were copied.
 //!
-//! This is the one file of the crate with `unsafe` code: a promise about a signal handler.
-//!
-//! Lock: none. Entering the table of regions takes the table's.
+//! Lock: none. Entering the table takes the table's.
 
-use host::fault::{Asker, Served, Server, Watch, put_zeros, watch};
-use host::{FaultError, FaultMode};
-use std::ops::Range;
+use super::regions::{Asker, Served, Server, Watch};
+use super::signal::watch;
+use crate::folding::{FaultError, FaultMode};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use vm_memory::MmapRegion;
 
 /// Memory of another process that is watched until this is dropped.
-pub(super) struct Lent {
+pub struct Lent {
     // It is dropped before the mapping can be (L1).
     _watch: Watch<'static>,
     mapping: Arc<Lending>,
@@ -40,31 +39,29 @@ struct Lending {
     is_lost: AtomicBool,
 }
 
-// SAFETY: `serve` stores a flag of its own and has the system map memory, which is one system call.
-// It takes no lock, allocates nothing and does not panic.
+// SAFETY: `serve` stores a flag and calls `mmap`, which is a plain system call. It takes no lock,
+// allocates nothing and does not panic.
 unsafe impl Server for Lending {
     fn serve(&self, address: usize, _: Asker) -> Served {
-        if !self.range().contains(&address) {
+        let start = self.mapping.as_ptr();
+        if !(start.addr()..start.addr() + self.mapping.size()).contains(&address) {
             return Served::Foreign;
         }
         // Release pairs with the Acquire in `is_lost`, so that a thread that copied a zero from
-        // what is mapped below sees the loss (L2).
+        // the mapping below sees the loss (L2).
         self.is_lost.store(true, Ordering::Release);
+        let (access, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+        );
         // The whole range, because a file may have larger pages, which are replaced as a whole.
-        // SAFETY: the range is that of a mapping which stays (L1), and the guest changes its bytes
-        // at any time in any case.
-        match unsafe { put_zeros(self.range()) } {
-            true => Served::Filled,
+        // SAFETY: the range is that of a mapping which is ours (L1), and which is accessed as
+        // memory that other processes change at any time. It stays readable and writable.
+        match unsafe { mmap_anonymous(start.cast(), self.mapping.size(), access, flags) } {
+            Ok(_) => Served::Filled,
             // The signal ends the process, as without us.
-            false => Served::Foreign,
+            Err(_) => Served::Foreign,
         }
-    }
-}
-
-impl Lending {
-    fn range(&self) -> Range<usize> {
-        let start = self.mapping.as_ptr().addr();
-        start..start + self.mapping.size()
     }
 }
 
@@ -73,18 +70,19 @@ impl Lent {
     ///
     /// # Errors
     ///
-    /// If there are too many regions already, or the system refuses the signal handler.
-    pub(super) fn watch(mapping: Arc<MmapRegion>) -> Result<Lent, FaultError> {
-        // The system maps zeros over it by its address alone.
-        mapping.as_ptr().expose_provenance();
+    /// If there are [`REGIONS_MAX`](super::REGIONS_MAX) regions already, or the system refuses the
+    /// signal handler.
+    pub fn watch(mapping: Arc<MmapRegion>) -> Result<Lent, FaultError> {
+        let start = mapping.as_ptr().addr();
+        let range = start..start + mapping.size();
         let mapping = Arc::new(Lending { mapping, is_lost: AtomicBool::new(false) });
-        let _watch = watch(mapping.range(), FaultMode::Signal, mapping.clone())?;
+        let _watch = watch(range, FaultMode::Signal, mapping.clone())?;
         Ok(Lent { _watch, mapping })
     }
 
     /// Whether some of it was taken away. What was copied from it before this says no is what the
     /// other process had there.
-    pub(super) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         // Acquire pairs with the Release in `serve`, so that zeros are never taken for the other
         // process's bytes (L2). The fence keeps what was copied before the look at the flag.
         fence(Ordering::Acquire);
@@ -93,10 +91,15 @@ impl Lent {
     }
 }
 
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::fault::REGIONS_MAX;
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::fs::File;
     use vm_memory::{Bytes, FileOffset, VolatileMemory};
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn a_watch_that_is_over_leaves_its_place() {
         let file = file();
-        for _ in 0..2 * REGIONS_MAX {
+        for _ in 0..2 * super::super::REGIONS_MAX {
             let mapping = mapped(&file);
             let lent = Lent::watch(mapping.clone()).expect("there is a place");
             drop(lent);
