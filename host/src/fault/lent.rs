@@ -137,6 +137,12 @@ mod tests {
         mapping.as_volatile_slice().write_obj(9_u8, 5000).expect("it is mapped");
         assert_eq!(byte(&mapping, 5000), 9, "it can be written");
         assert_eq!((byte(&kept, LEN - 1), unhurt.is_lost()), (7, false), "another one");
+        other.set_len(4096).expect("it shrinks");
+        assert_eq!(
+            (byte(&kept, LEN - 1), unhurt.is_lost()),
+            (0, true),
+            "the handler is still there"
+        );
     }
 
     #[test]

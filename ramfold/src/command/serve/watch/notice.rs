@@ -203,7 +203,9 @@ impl Notice {
             Notice::MachineForeign { .. } => {
                 "restart the machine; it gets an empty disk".to_owned()
             }
-            Notice::QueueBroken { .. } => "its driver is at fault; restart the machine".to_owned(),
+            Notice::QueueBroken { .. } => {
+                "its driver or its program is at fault; restart the machine".to_owned()
+            }
             Notice::QueueLost { .. } => "end what has it open, and restart the server".to_owned(),
         }
     }
@@ -337,7 +339,7 @@ mod tests {
             (
                 Notice::QueueBroken { peer, why: "it is odd" },
                 "a virtual machine (pid 7) has a queue that is served no more: it is odd; its \
-                 driver is at fault",
+                 driver or its program is at fault",
             ),
             (
                 Notice::QueueLost { device: "zram1".into(), why: "it was stopped".into() },
