@@ -15,7 +15,7 @@
 
 use super::worker::{Service, Worker};
 use super::{holders, leftovers, parameters};
-use crate::doors::{Event, Meter, Observer};
+use crate::doors::{Event, Meter, Observer, open_sized};
 use crate::terms::{ServeError, limits};
 use disk::Disk;
 use host::unmodelled::RankedMutex;
@@ -132,11 +132,7 @@ impl Ublk {
     /// Those of [`start`](Self::start), and [`ServeError::NoDisk`] if the device has no size or
     /// cannot be opened.
     pub fn start_device(device: &Arc<Device>, config: UblkConfig) -> Result<Self, ServeError> {
-        let refused = |why: String| ServeError::NoDisk(why);
-        let opened = device.open().map_err(|error| refused(error.to_string()))?;
-        let opened = opened.held_by("its block device");
-        let sizeless = || refused(format!("{} has no size", device.name()));
-        let disk = opened.disk().ok_or_else(sizeless)?;
+        let (opened, disk) = open_sized(device, "its block device")?;
         Self::start_with(disk, Some(opened), config)
     }
 

@@ -18,6 +18,7 @@ use super::wire::ID_BYTES;
 use super::worker::Service as QueueService;
 use crate::doors::{
     Door, Event, Meter, Observer, Peer, Places, Purpose, Refused, Rules, Serve, Service, Ticket,
+    open_sized,
 };
 use crate::terms::{ServeError, limits};
 use disk::Disk;
@@ -106,11 +107,7 @@ impl VhostUser {
     /// Those of [`start`](Self::start), and [`ServeError::NoDisk`] if the device has no size or
     /// cannot be opened.
     pub fn start_device(device: &Arc<Device>, config: VhostUserConfig) -> Result<Self, ServeError> {
-        let refused = |why: String| ServeError::NoDisk(why);
-        let opened = device.open().map_err(|error| refused(error.to_string()))?;
-        let opened = opened.held_by("the vhost-user server");
-        let sizeless = || refused(format!("{} has no size", device.name()));
-        let disk = opened.disk().ok_or_else(sizeless)?;
+        let (opened, disk) = open_sized(device, "the vhost-user server")?;
         Self::start_with(disk, Some(opened), config)
     }
 
