@@ -6,7 +6,8 @@
 //!       -> Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
 //!       -> PostProcessing -> Switching                                         a store
 //!       -> Compacting -> Isolating                                             its memory's turns
-//!       -> Stream -> Draining -> Cell -> SharedCell -> Pool -> Class -> Stock -> Zone -> Leaf
+//!       -> Stream -> Twins -> Draining -> Cell -> SharedCell                   its slots
+//!       -> Pool -> Class -> Stock -> Zone -> Leaf
 //!                                                                              its memory
 //!       -> Frames -> Entries -> Mappings -> Injection                          its mappings
 //! ```
@@ -62,6 +63,8 @@ pub enum Rank {
     Isolating,
     /// A codec's stream.
     Stream,
+    /// The turn to write pages that may be equal.
+    Twins,
     /// The turn to drain a queue, or what lags in a pool.
     Draining,
     /// One cell of a client's table (a bit lock).

@@ -64,7 +64,8 @@ struct Options {
     /// Limits, as shares of a job's peak [default: 1.25,1.05,0.7,0.5; with --quick 0.7]
     #[arg(long, value_name = "SHARE[,SHARE]", value_delimiter = ',', value_parser = cases::percent)]
     limit: Vec<u32>,
-    /// How densely cold pages are compressed: fast takes lz4, dense takes zstd
+    /// How densely cold pages are compressed: fast takes lz4, dense takes zstd, and balanced takes
+    /// lz4 first and pagelz for pages that stay out
     #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',', default_value = "fast")]
     density: Vec<Density>,
     /// Also run each job in a group that may have no more than limit + 1/16 + 16 MiB

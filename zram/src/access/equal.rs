@@ -13,8 +13,8 @@
 //! A page that was recompressed stays as it is, because all shared objects are of the first
 //! algorithm. A shared page is neither recompressed nor written back.
 //!
-//! Locks: a stream, the cell of the other page, then a shared cell. The cell of the page that is
-//! written is not locked.
+//! Locks: a stream, the turn of the sum, the cell of the other page, then a shared cell. The cell
+//! of the page that is written is not locked.
 
 use codec::Stream;
 use host::PAGE_SIZE;
@@ -187,6 +187,28 @@ mod tests {
         device.values.sharing.as_ref().expect("it shares").miscount(0);
         let defect = device.check().expect_err("damaged").0;
         assert!(defect.contains("is named by 2 slots, counted 3"), "{defect}");
+    }
+
+    /// A client with several connections writes copies of a file side by side.
+    #[test]
+    fn pages_that_are_written_at_once_find_each_other() {
+        const THREADS: u64 = 4;
+        const KINDS: u64 = 64; // few enough that no bucket of hints is full
+        let device = device();
+        let start = std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (device, start) = (&device, &start);
+                scope.spawn(move || {
+                    for kind in 0..KINDS {
+                        start.wait();
+                        write(device, &[thread * KINDS + kind], &noise(kind));
+                    }
+                });
+            }
+        });
+        let stat = shared(&device);
+        assert_eq!((stat.pages, stat.objects), (THREADS * KINDS, KINDS));
     }
 
     /// Threads write, read and discard few kinds of pages, so that objects come and go at once.

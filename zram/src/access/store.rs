@@ -59,6 +59,7 @@ impl Zram {
                 return self.put_compressed(page, place, stream, data);
             };
             let sum = sharing.hints.sum(data);
+            let _turn = sharing.turn(sum);
             if let Some(number) = self.find_equal(sharing, page, sum, stream, data) {
                 return self.put_page(page, Encoded::Shared(number));
             }

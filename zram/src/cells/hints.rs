@@ -33,6 +33,13 @@ const _: () = assert!(TAG_BITS + u32::BITS == u64::BITS, "a page and a tag fill 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageSum(u64);
 
+impl PageSum {
+    /// Which of so many turns pages with this sum have. Equal pages have the same.
+    pub(super) fn turn(self, turns: usize) -> usize {
+        self.0 as usize % turns
+    }
+}
+
 /// The hints of a device.
 pub(crate) struct Hints {
     entries: Table<AtomicU64>,

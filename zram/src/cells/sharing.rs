@@ -19,20 +19,23 @@
 //!   a use already, and is not freed meanwhile.
 //! - I3 uses and totals of an object change under the lock of its cell.
 //!
-//! Locks: a shared cell, of rank `SharedCell`. One page's cell may be locked then. Numbers are
-//! taken under a leaf.
+//! Locks: turns of the sums of pages; a shared cell, of rank `SharedCell`. One page's cell may be
+//! locked then. Numbers are taken under a leaf.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use host::sync::atomic::{AtomicU32, Ordering};
-use host::{Lock, PAGE_SIZE, Rank, Table};
+use host::{Lock, LockGuard, PAGE_SIZE, Rank, Table};
 use zsmalloc::{CellGuard, Content, MemoryError, Pool, Slots};
 
-use super::hints::Hints;
+use super::hints::{Hints, PageSum};
 use super::totals::{AtomicU64, change, total};
 use crate::backing::Blocks;
+
+/// Turns to write pages that may be equal. Other pages seldom have the same one.
+const TURNS: usize = 64;
 
 /// How many cells name each number.
 pub(crate) type Uses = BTreeMap<u32, u32>;
@@ -58,6 +61,9 @@ pub(crate) struct Sharing {
     /// One thread at a time takes numbers.
     taking: Lock<()>,
     pub(crate) hints: Hints,
+    /// One thread at a time writes a page with one of the sums that belong to a turn. Equal pages
+    /// that are written at once would else not find each other.
+    turns: Box<[Lock<()>]>,
     totals: Totals,
 }
 
@@ -117,8 +123,15 @@ impl Sharing {
             numbers: Blocks::new(pool, pages * PAGE_SIZE as u64)?,
             taking: Lock::new(Rank::Leaf, ()),
             hints: Hints::new(pool, pages)?,
+            turns: (0..TURNS).map(|_| Lock::new(Rank::Twins, ())).collect(),
             totals: Totals::default(),
         })
+    }
+
+    /// The turn to write a page with this sum: from looking for an equal page until the hint of the
+    /// written one is noted.
+    pub(crate) fn turn(&self, sum: PageSum) -> LockGuard<'_, ()> {
+        self.turns[sum.turn(self.turns.len())].lock()
     }
 
     /// Locks the cell of an object. `None` if there is no such object.

@@ -35,6 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Density {
     Fast,
+    Balanced,
     Dense,
 }
 
@@ -42,13 +43,23 @@ impl Density {
     pub(super) fn name(self) -> &'static str {
         match self {
             Density::Fast => "fast",
+            Density::Balanced => "balanced",
             Density::Dense => "dense",
         }
     }
 
-    pub(super) fn algorithm(self) -> &'static str {
+    /// What pages are compressed with when they leave, and after that.
+    pub(super) fn algorithms(self) -> &'static str {
         match self {
-            Density::Fast => "lz4",
+            Density::Balanced => "lz4 then pagelz",
+            Density::Fast | Density::Dense => self.first_algorithm(),
+        }
+    }
+
+    /// What pages are compressed with when they leave. The kernel's store has it too.
+    pub(super) fn first_algorithm(self) -> &'static str {
+        match self {
+            Density::Fast | Density::Balanced => "lz4",
             Density::Dense => "zstd",
         }
     }

@@ -91,7 +91,7 @@ fn kernels<'a>(
     let mut kernels: Vec<Kernel<'a>> = Vec::new();
     for density in &asked.densities {
         let Some(peer) = peer else { continue };
-        let kernel = Kernel::with(peer, density.algorithm(), notes)?;
+        let kernel = Kernel::with(peer, density.first_algorithm(), notes)?;
         if !kernels.iter().any(|known| known.algorithm == kernel.algorithm) {
             kernels.push(kernel);
         }
@@ -181,7 +181,7 @@ impl Ours<'_> {
     fn row(&self, form: &str) -> Row {
         let mut row = self.base.row(form, Some(self.percent), self.run);
         row.set("density", self.density.name())
-            .set("algorithm", self.density.algorithm())
+            .set("algorithm", self.density.algorithms())
             .set("limit_bytes", self.base.limit(self.percent));
         row
     }
