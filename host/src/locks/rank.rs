@@ -7,8 +7,7 @@
 //!       -> PostProcessing -> Switching                                         a store
 //!       -> Compacting -> Isolating                                             its memory's turns
 //!       -> Stream -> Twins -> Draining -> Cell -> SharedCell                   its slots
-//!       -> Pool -> Class -> Stock -> Zone -> Leaf
-//!                                                                              its memory
+//!       -> Pool -> Class -> Stock -> Zone -> Leaf                              its memory
 //!       -> Frames -> Entries -> Mappings -> Injection                          its mappings
 //! ```
 //!
