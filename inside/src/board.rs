@@ -17,6 +17,7 @@
 mod counts;
 mod packing;
 pub mod refusals;
+mod shares;
 mod state;
 mod texts;
 mod words;
@@ -277,16 +278,6 @@ impl Board {
     /// How many processes have a slot.
     pub fn processes(&self) -> usize {
         self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
-    }
-
-    /// Bytes that the process of `slot` may have in memory: what the others leave of the limit.
-    pub fn quota(&self, slot: &Slot) -> u64 {
-        let others = self.slots().iter().filter(|other| !std::ptr::eq(*other, slot));
-        // relaxed: figures of a moment ago.
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
-        let head = self.head();
-        load(&head.limit).saturating_sub(used + load(&head.outside))
     }
 }
 

@@ -27,4 +27,4 @@ pub(crate) mod way;
 pub(crate) use files::without_ours;
 pub(crate) use fold::Fold;
 pub(crate) use state::{State, go_on, patiently, with};
-pub(crate) use way::{begin as fold, hold, look_again};
+pub(crate) use way::{begin as fold, clear_shelf, hold, look_again};

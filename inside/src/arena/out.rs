@@ -58,7 +58,7 @@ pub(crate) fn list(state: &mut State, group: usize) {
 /// Other groups are looked at again after a while.
 pub(crate) fn rest(state: &mut State, group: usize) {
     let (shared, own) =
-        if state.shares { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
+        if state.forks > 0 { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
     let folds = state.folds(group);
     let is_shared = folds & shared != 0 && folds & own == 0;
     if is_shared || !pins::close(group) {
@@ -114,7 +114,7 @@ pub(crate) fn store_some(
     let mut some = 0;
     for first in (0..GROUP_PAGES).step_by(STEP) {
         some = there & aligned(first, STEP);
-        if some != 0 && state.shares {
+        if some != 0 && state.forks > 0 {
             let shared = reach::shared(group + first * PAGE, STEP).0 << first;
             if some & shared != 0 {
                 wait(state, group);

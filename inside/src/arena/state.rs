@@ -56,8 +56,9 @@ pub(crate) struct State {
     pub(crate) narrow: Narrow,
     /// Pins of threads that execute programs.
     pub(crate) executing: Vec<Executing>,
-    /// The process has forked, or was forked: it may share pages.
-    pub(crate) shares: bool,
+    /// How often the process has forked, and the one by which it was made. If ever, it may share
+    /// pages.
+    pub(crate) forks: u32,
     /// Neighbouring pages of which one is closed: each may be two mappings.
     pub(crate) edges: usize,
 }
@@ -297,7 +298,7 @@ pub(crate) fn before_fork() {
     FORKING.store(1, Ordering::Relaxed);
     // SAFETY: this thread has the turn.
     if let Some(state) = unsafe { (*STATE.0.get()).as_deref_mut() } {
-        state.shares = true;
+        state.forks = state.forks.wrapping_add(1).max(1);
     }
 }
 

@@ -210,7 +210,7 @@ fn step(state: &mut State, least: usize) -> Step {
         rest(state, group);
         return Step::Rested;
     }
-    let Some((group, there)) = fold.next_to_leave(state.shares) else { return Step::Nothing };
+    let Some((group, there)) = fold.next_to_leave(state.forks > 0) else { return Step::Nothing };
     match out::store_some(state, group, there, least) {
         Ok(Some(0)) => Step::Nothing,
         Ok(Some(pages)) => Step::Stored(pages),
@@ -309,6 +309,11 @@ pub(crate) fn look_again(state: &mut State) {
     let large = all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > FRESH_MAX);
     large.for_each(|(span, _)| look_through(state, span));
     state.have_executed();
+    clear_shelf(state);
+}
+
+/// Groups that could not leave are tried again.
+pub(crate) fn clear_shelf(state: &mut State) {
     if let Some(fold) = &mut state.fold {
         let groups = std::mem::take(&mut fold.shelf);
         groups.into_iter().for_each(|group| list(state, group));

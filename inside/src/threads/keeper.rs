@@ -12,6 +12,7 @@
 
 use super::disk::{count_written, say_disk, store};
 use super::pager::{leave_descriptors, name, open_board};
+use super::sharing::Sharing;
 use super::tending::Tending;
 use crate::arena::{self, Fold};
 use crate::board::{Board, Slot, State, Way, refusals};
@@ -32,8 +33,6 @@ const RESTING_MAX: u64 = 64 << 20; // 64 MiB
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often to look whether the store holds what it does not need.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
-/// How often to ask what forks share.
-const SHARED_EVERY: Duration = Duration::from_millis(250);
 /// Pages that leave for the store until it is looked whether some are to go on to the disk.
 const AT_ONCE: usize = 64;
 /// Compaction looks after so many pages have left.
@@ -48,8 +47,7 @@ struct Keeper {
     looked: Instant,
     tidied: Instant,
     compacted_at: u64,
-    shared: u64,
-    shared_at: Option<Instant>,
+    sharing: Sharing,
     /// If there is a disk.
     writer: Option<Writer>,
     tending: Tending,
@@ -103,30 +101,28 @@ impl Keeper {
             looked: now,
             tidied: now,
             compacted_at: 0,
-            shared: 0,
-            shared_at: None,
+            sharing: Sharing::default(),
             writer: board.backing().map(Writer::new),
             tending: Tending::default(),
         })
     }
 
     fn look(&mut self) {
-        let used = self.used();
+        let forks = arena::patiently(|state| state.forks);
+        let used = self.used(forks);
         let quota = self.board.quota(self.slot);
+        let until_folding = self.board.until_folding(used, quota);
         let begins = arena::patiently(|state| {
             self.publish(used, state);
             self.tell(state);
-            state.fold.is_none() && !state.melted && used > quota / 8 * 7
+            state.fold.is_none() && !state.melted && until_folding == 0
         });
         if begins {
             arena::patiently(|state| self.begin(state, quota));
         }
         let millis = match arena::patiently(|state| state.fold.is_some() && !state.melted) {
             true => self.hold(used, quota),
-            false => {
-                let left = (quota / 8 * 7).saturating_sub(used);
-                (left / TOUCH_SPEED).clamp(1, SLEEP_MAX)
-            }
+            false => (until_folding / TOUCH_SPEED).clamp(1, SLEEP_MAX),
         };
         std::thread::sleep(Duration::from_millis(millis));
     }
@@ -149,15 +145,14 @@ impl Keeper {
     }
 
     /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
-    fn used(&mut self) -> u64 {
-        if self.board.processes() < 2 {
-            self.shared = 0;
-        } else if self.shared_at.is_none_or(|at| at.elapsed() > SHARED_EVERY) {
-            self.shared = self.resident.shared().unwrap_or(0);
-            self.shared_at = Some(Instant::now());
-        }
+    fn used(&mut self, forks: u32) -> u64 {
+        let shared = if self.board.processes() < 2 {
+            self.sharing.none()
+        } else {
+            self.sharing.bytes(forks, || self.resident.shared())
+        };
         let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
-        counted.saturating_sub(self.shared)
+        counted.saturating_sub(shared)
     }
 
     /// Begins to fold.
@@ -175,6 +170,7 @@ impl Keeper {
     fn hold(&mut self, used: u64, quota: u64) -> u64 {
         let margin = (quota / 64).max(1 << 20) as i64;
         let room = quota as i64 - used as i64;
+        let has_shrunk = self.sharing.has_shrunk();
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
                 fold.room = room / PAGE as i64;
@@ -187,6 +183,9 @@ impl Keeper {
                 self.looked = Instant::now();
                 arena::look_again(state);
             }
+            if has_shrunk {
+                arena::clear_shelf(state);
+            }
             if self.tidied.elapsed() > TIDY_EVERY {
                 self.tidied = Instant::now();
                 state.fold.iter().for_each(|fold| fold.store.tidy());
@@ -196,7 +195,8 @@ impl Keeper {
             }
         });
         if room < margin {
-            let want = (margin + margin / 2 - room) as usize / PAGE;
+            let lack = (margin + margin / 2 - room) as u64;
+            let want = self.board.part(self.slot, lack) as usize / PAGE + 1;
             if self.make_room(want) > 0 {
                 self.compact();
                 return 0;

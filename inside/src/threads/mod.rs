@@ -6,6 +6,7 @@
 //!              |-- streaks: how many pages a fault brings in
 //!              |-- passage: a fork that is under way
 //!              `-- children: those that need their parent still
+//!   sharing  what forks share, and how often to ask
 //!   disk     what both kinds of pagers do with a disk
 //!   heir     a forked child goes on with its copy of our memory
 //! ```
@@ -17,6 +18,7 @@ pub(crate) mod keeper;
 pub(crate) mod pager;
 mod passage;
 mod server;
+mod sharing;
 mod streaks;
 mod tending;
 #[cfg(test)]

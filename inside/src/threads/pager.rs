@@ -11,6 +11,7 @@
 
 use super::disk::{count_written, say_disk, store};
 use super::server::Server;
+use super::sharing::Sharing;
 use super::tending::Tending;
 use crate::arena;
 use crate::board::{self, Board, Slot, State};
@@ -40,14 +41,15 @@ const GROWTH: u64 = 1 << 20;
 const TRAYS_PART: u64 = 8;
 const TRAYS_MIN: u64 = 8;
 const TRAYS_MAX: u64 = 1 << 8; // 64 MiB of trays
-/// Groups that the system held are tried again after this time.
+/// Groups that go to trays, while there are free ones, until another one goes to the store. Memory
+/// is won from the beginning, and trays fill while it is.
+const AHEAD: u32 = 2;
+/// Groups with nothing that can move which are tried one after the other.
+const TRIES: u32 = 4096;
+/// Groups that the system held are tried again after this time, or when less is shared.
 const SHELF_TIME: Duration = Duration::from_millis(500);
 /// How often to look whether the store holds what it does not need.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
-/// How often to ask what forks share.
-const SHARED_EVERY: Duration = Duration::from_millis(250);
-/// And how soon after a fork at least.
-const SHARED_AT_ONCE: Duration = Duration::from_millis(50);
 /// Compaction looks after so many pages have left or come.
 const COMPACT_AFTER: u64 = 1 << 14;
 
@@ -183,11 +185,7 @@ struct Pager {
     compacted_at: u64,
     shelved: Instant,
     tidied: Instant,
-    /// What was shared with other processes, and when that was asked.
-    shared: u64,
-    shared_at: Option<Instant>,
-    /// The forks before that.
-    forks: u32,
+    sharing: Sharing,
     /// If there is a disk.
     writer: Option<Writer>,
     tending: Tending,
@@ -223,9 +221,7 @@ impl Pager {
             compacted_at: 0,
             shelved: Instant::now(),
             tidied: Instant::now(),
-            shared: 0,
-            shared_at: None,
-            forks: 0,
+            sharing: Sharing::default(),
             writer: board.backing().map(Writer::new),
             tending: Tending::default(),
         }
@@ -234,39 +230,36 @@ impl Pager {
     /// Looks after the process as long as it lives.
     fn look_after(&mut self) -> Result<(), i32> {
         loop {
-            let used = self.used();
-            publish(self.slot, used, self.shared, engine());
+            let (used, shared) = self.used();
+            publish(self.slot, used, shared, engine());
             let quota = self.board.quota(self.slot);
             match engine() {
                 Some(engine) => self.hold(engine, used, quota),
-                None if used > quota / 8 * 7 => self.begin(quota)?,
-                None => {
-                    let left = (quota / 8 * 7).saturating_sub(used);
-                    let millis = (left / TOUCH_SPEED).clamp(1, SLEEP_MAX);
-                    std::thread::sleep(Duration::from_millis(millis));
-                }
+                None => match self.board.until_folding(used, quota) {
+                    0 => self.begin(quota)?,
+                    left => {
+                        let millis = (left / TOUCH_SPEED).clamp(1, SLEEP_MAX);
+                        std::thread::sleep(Duration::from_millis(millis));
+                    }
+                },
             }
         }
     }
 
-    /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
-    fn used(&mut self) -> u64 {
-        let alone = self.board.processes() < 2;
+    /// Bytes in memory, and those that are the part of other processes. What forks share is counted
+    /// by parts, if there is more than one process.
+    fn used(&mut self) -> (u64, u64) {
         // relaxed: a fork that comes now is seen at the next look.
         let forks = engine().map_or(0, |engine| engine.forks.load(Ordering::Relaxed));
-        let is_fresh = self.shared_at.is_some_and(|at| at.elapsed() < SHARED_AT_ONCE);
-        if forks != self.forks && !is_fresh {
-            self.forks = forks;
-            self.shared_at = None;
-        }
-        if alone {
-            self.shared = 0;
-        } else if self.shared_at.is_none_or(|at| at.elapsed() > SHARED_EVERY) {
-            self.shared = self.resident().shared().unwrap_or(0);
-            self.shared_at = Some(Instant::now());
-        }
+        let mut sharing = std::mem::take(&mut self.sharing);
+        let shared = if self.board.processes() < 2 {
+            sharing.none()
+        } else {
+            sharing.bytes(forks, || self.resident().shared())
+        };
+        self.sharing = sharing;
         let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
-        counted.saturating_sub(self.shared)
+        (counted.saturating_sub(shared), shared)
     }
 
     fn resident(&self) -> &Resident {
@@ -338,7 +331,7 @@ impl Pager {
             self.scan(engine);
             self.known = (used, put);
         }
-        if self.shelved.elapsed() > SHELF_TIME {
+        if self.sharing.has_shrunk() || self.shelved.elapsed() > SHELF_TIME {
             self.shelved = Instant::now();
             engine.clear_shelf();
         }
@@ -348,7 +341,8 @@ impl Pager {
         }
         self.tending.turn(self.board, &engine.store);
         if room < margin as i64 {
-            let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
+            let lack = margin as i64 + margin as i64 / 2 - room;
+            let want = self.board.part(self.slot, lack as u64) as usize / PAGE + 1;
             let mut left = self.page_out(engine, want, quota);
             if STILL.asked() != 0 {
                 return;
@@ -386,20 +380,25 @@ impl Pager {
 
     /// Makes about `want` pages leave. Returns how many did.
     fn page_out(&mut self, engine: &Engine, want: usize, quota: u64) -> usize {
-        let (mut left, mut tries) = (0, 0);
+        let (mut left, mut tries, mut ahead) = (0, 0, 0);
         while left < want && STILL.asked() == 0 {
             match engine.stage(self.slot) {
-                Staged::Pages(_) => tries = 0,
-                Staged::Nothing if tries < 4096 => tries += 1,
-                Staged::NoTray | Staged::NoGroup | Staged::Nothing => {
-                    let Some(pages) = engine.compress_oldest(self.slot) else { break };
-                    left += pages;
-                    tries = 0;
-                    // relaxed: the server sees what is won when it comes.
-                    engine.room.fetch_add(pages as i64 / 2, Ordering::Relaxed);
-                    self.write_back(engine, quota);
+                Staged::Nothing if tries < TRIES => {
+                    tries += 1;
+                    continue;
                 }
+                Staged::Pages(_) if ahead < AHEAD => {
+                    (tries, ahead) = (0, ahead + 1);
+                    continue;
+                }
+                Staged::Pages(_) | Staged::NoTray | Staged::NoGroup | Staged::Nothing => {}
             }
+            let Some(pages) = engine.compress_oldest(self.slot) else { break };
+            left += pages;
+            (tries, ahead) = (0, 0);
+            // relaxed: the server sees what is won when it comes.
+            engine.room.fetch_add(pages as i64 / 2, Ordering::Relaxed);
+            self.write_back(engine, quota);
         }
         // relaxed: a figure.
         let moved = self.slot.pages_out.load(Ordering::Relaxed);

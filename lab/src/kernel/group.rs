@@ -107,6 +107,24 @@ impl Group {
         field_of(&control, "oom_kill").ok_or_else(wrong)
     }
 
+    /// Stops all processes of the program until they are killed, and returns their numbers.
+    pub(crate) fn stop(&self) -> Result<Vec<u32>, LabError> {
+        let mut stopped = Vec::new();
+        loop {
+            let pids: Vec<u32> =
+                self.read(PROCESSES)?.lines().filter_map(|line| line.parse().ok()).collect();
+            // One that was not stopped yet may have made another.
+            if pids == stopped {
+                return Ok(pids);
+            }
+            for pid in pids.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
+                // It may have ended a moment ago.
+                let _ = kill_process(pid, Signal::STOP);
+            }
+            stopped = pids;
+        }
+    }
+
     /// Kills all processes of the job.
     pub(crate) fn end(&self) -> Result<(), LabError> {
         empty(&self.directory).map_err(LabError::io(self.directory.display()))

@@ -23,6 +23,11 @@ const OURS: &str = "ramfold";
 /// The forms of a job in a group of the size of its bound.
 const BOUNDED: [&str; 2] = ["in-bound", "plain-bound"];
 
+/// What a job's pages would take in a store, near its peak.
+const ESTIMATE: &str = "estimate";
+/// A job should end with so many times the size that its peak has in a store.
+const AMPLE: f64 = 1.15;
+
 /// All that is generated.
 pub(crate) fn section(records: &[Cited]) -> String {
     if records.is_empty() {
@@ -36,7 +41,12 @@ fn of_record(cited: &Cited) -> String {
     let rows = &cited.record.rows;
     let all = Table { rows, jobs: distinct(rows.iter().map(|row| text(row, "job"))) };
     let ours: Vec<Row> = rows.iter().filter(|row| row.is("form", OURS)).cloned().collect();
-    let plain = [all.column("peak, MiB", "plain", peak), all.column("plain, s", "plain", seconds)];
+    let mut plain =
+        vec![all.column("peak, MiB", "plain", peak), all.column("plain, s", "plain", seconds)];
+    if rows.iter().any(|row| row.is("form", ESTIMATE)) {
+        plain.push(all.column("R, zstd", ESTIMATE, |row| figure(number(row, "ratio"))));
+        plain.push(all.column("115 % / R", ESTIMATE, least));
+    }
     let (times, memory, ends) =
         (all.made(&[OURS, NAME], time), all.made(&[OURS, NAME], held), all.made(&BOUNDED, end));
     let titled =
@@ -115,6 +125,11 @@ fn number(row: &Row, field: &str) -> f64 {
 
 fn peak(row: &Row) -> String {
     figure(size::mib(number(row, "peak_bytes") as u64))
+}
+
+/// The least share of the peak with which a job should end, in percent.
+fn least(row: &Row) -> String {
+    figure(100.0 * AMPLE / number(row, "ratio"))
 }
 
 fn seconds(row: &Row) -> String {

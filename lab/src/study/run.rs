@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   peak      the job, plain, once for every run                the median of their peaks
+//!   estimate  with --estimate: what its pages would take in a dense store, near the peak
 //!   probe     the job in a group with swap on zram, until group and store have our limit together
 //!   for every run and job, one after the other:
 //!     plain         the job
@@ -33,6 +34,7 @@ mod balance;
 mod bench;
 mod cases;
 mod compare;
+mod density;
 mod jobs;
 mod kernels;
 mod line;
@@ -71,6 +73,9 @@ struct Options {
     /// Also run each job in a group that may have no more than limit + 1/16 + 16 MiB
     #[arg(long)]
     bounds: bool,
+    /// Also stop each job near its peak, and estimate how many times less its pages would take
+    #[arg(long)]
+    estimate: bool,
     /// The command that is measured [default: ramfold, in the directory of this program]
     #[arg(long, value_name = "FILE")]
     ramfold: Option<PathBuf>,
@@ -85,8 +90,11 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     lab.no_pages(&mut notes);
     let jobs = options.jobs(lab.quick(), &mut notes)?;
     let asked = options.asked(lab.quick());
-    let bench = Bench::new(options.ramfold, lab)?;
+    let bench = Bench::new(options.ramfold.clone(), lab)?;
     let (bases, mut runs) = bench.bases(&jobs)?;
+    for base in bases.iter().filter(|_| options.estimate) {
+        runs.extend(density::row(&bench, base, &mut notes)?);
+    }
     let peer = lab.kernel_peer(&mut notes);
     let (cases, probes) = cases::of_all(&bases, &asked, peer.as_ref(), &bench, &mut notes)?;
     runs.extend(probes);
@@ -127,13 +135,14 @@ impl Options {
     }
 }
 
-const FIELDS: [Field; 25] = [
+const FIELDS: [Field; 26] = [
     Field::key("job").shown("job", Format::Plain),
     Field::key("form").shown("form", Format::Plain),
     Field::key("limit_percent").shown("limit %", Format::Plain),
     Field::key("density"),
     Field::key("algorithm").shown("algorithm", Format::Plain),
     Field::key("probe"),
+    Field::measured("ratio").shown("R", Format::Fixed(2)),
     Field::measured("wall_s").shown("s", Format::Fixed(2)),
     Field::measured("time_vs_plain").shown("x plain", Format::Fixed(2)),
     Field::measured("time_vs_kernel").shown("x kernel", Format::Fixed(2)),

@@ -15,7 +15,7 @@ use crate::frame::Lab;
 use crate::ground::{LabError, stats};
 use crate::rows::Row;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -138,9 +138,19 @@ impl Bench<'_> {
         words: &[OsString],
         group_limit: Option<u64>,
     ) -> Result<Trial, LabError> {
-        let patience = Duration::from_secs_f64(base.wall_s * PATIENCE_TIMES) + PATIENCE_MORE;
-        let way = Way { words, group_limit, rows: base.rows, patience };
+        let way = Way { words, group_limit, ..self.plain(base) };
         trial::run(&base.job.script(), &way, self.lab)
+    }
+
+    /// A job as it is, that may take long.
+    pub(super) fn plain(&self, base: &Base) -> Way<'static> {
+        let patience = Duration::from_secs_f64(base.wall_s * PATIENCE_TIMES) + PATIENCE_MORE;
+        Way { words: &[], group_limit: None, rows: base.rows, patience }
+    }
+
+    /// The command that is measured.
+    pub(super) fn command(&self) -> &Path {
+        &self.command
     }
 }
 

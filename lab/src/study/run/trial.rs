@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// From one look at the group to the next.
 const LOOK_NS: u64 = 20_000_000;
+/// The same where a moment near the peak is waited for.
+const SOON_NS: u64 = 2_000_000;
 /// How often a job runs until its memory was seen.
 const TRIES: usize = 4;
 /// Bytes of what a failed job said that are repeated, from the end.
@@ -70,6 +72,32 @@ pub(super) fn run(script: &Path, way: &Way<'_>, lab: &Lab) -> Result<Trial, LabE
         }
     }
     run_once(script, way, lab)
+}
+
+/// Runs a job until its group is charged so many bytes. Then its processes stop, `look` is told
+/// their numbers, and the job is ended. `None` if it ended by itself, or took too long.
+pub(super) fn at<T>(
+    script: &Path,
+    way: &Way<'_>,
+    lab: &Lab,
+    bytes: u64,
+    look: impl FnOnce(&[u32]) -> Result<T, LabError>,
+) -> Result<Option<T>, LabError> {
+    let place = PrivateDirectory::new(&lab.cleanup)?;
+    let files = Files::new(place.path())?;
+    let group = Group::new(&lab.cleanup)?;
+    let child = start(script, way, &files, &group, lab)?;
+    let started = Instant::now();
+    let mut looked = None;
+    while child.exited().is_none() && started.elapsed() < way.patience {
+        if group.charged()?.bytes >= bytes {
+            looked = Some(look(&group.stop()?)?);
+            break;
+        }
+        clock::sleep_until(clock::now_ns() + SOON_NS);
+    }
+    group.end()?;
+    Ok(looked)
 }
 
 fn run_once(script: &Path, way: &Way<'_>, lab: &Lab) -> Result<Trial, LabError> {

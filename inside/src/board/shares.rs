@@ -1,0 +1,100 @@
+//! What each process of a run may have of the limit, and what it does when there is little left.
+//!
+//! ```text
+//!   limit  | others | outside |      this process       | room |
+//!                             |<----------- quota ------------>|
+//! ```
+//!
+//! Invariant: what all parts of a lack add up to is the lack, as far as figures of a moment ago
+//! say. So processes that share a limit do not all make room for the same lack.
+//!
+//! Lock: none.
+
+use super::{Board, Slot, State};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Processes fold from 7/8 of the limit on.
+const ROOM_PART: u64 = 8;
+/// One that has less than this part of the limit folds only when it has nearly all that is left.
+const SMALL_PART: u64 = 32;
+
+fn load(word: &AtomicU64) -> u64 {
+    // relaxed: a figure of a moment ago.
+    word.load(Ordering::Relaxed)
+}
+
+impl Board {
+    /// Bytes that the process of `slot` may have in memory: what the others leave of the limit.
+    pub fn quota(&self, slot: &Slot) -> u64 {
+        let others = self.slots().iter().filter(|other| !std::ptr::eq(*other, slot));
+        let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
+        let head = self.head();
+        load(&head.limit).saturating_sub(used + load(&head.outside))
+    }
+
+    /// Of so much that all processes lack, what the process of `slot` has to give up: it is to all
+    /// as what it has is to what all have that fold.
+    pub fn part(&self, slot: &Slot, lack: u64) -> u64 {
+        let folding = self.slots().iter().filter(|it| it.owner.pid() != 0);
+        let folding = folding.filter(|it| it.state() == State::Folding);
+        let all: u64 = folding.map(|it| load(&it.resident)).sum();
+        let own = load(&slot.resident);
+        if own >= all {
+            lack
+        } else {
+            (u128::from(lack) * u128::from(own)).div_ceil(all.into()) as u64
+        }
+    }
+
+    /// How many bytes a process that has `used` of its `quota` may take until it folds. 0 if it is
+    /// to fold now.
+    pub fn until_folding(&self, used: u64, quota: u64) -> u64 {
+        let limit = load(&self.head().limit);
+        let reserve = if used < limit / SMALL_PART { quota } else { limit };
+        quota.saturating_sub(used).saturating_sub(reserve / ROOM_PART)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(name: &str, limit: u64) -> Board {
+        let file = format!("board-shares-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let board = Board::create(&path, limit, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        board
+    }
+
+    fn process(board: &Board, pid: u64, resident: u64) -> &Slot {
+        let slot = board.claim(pid).expect("free");
+        slot.resident.store(resident, Ordering::Relaxed);
+        slot.set_state(State::Folding);
+        slot
+    }
+
+    #[test]
+    fn processes_share_what_all_lack() {
+        let board = board("part", 1000);
+        let first = process(&board, 1, 600);
+        assert_eq!(board.part(first, 77), 77, "it is alone");
+        let (second, third) = (process(&board, 2, 300), process(&board, 3, 100));
+        assert_eq!([first, second, third].map(|it| board.part(it, 1000)), [600, 300, 100]);
+        assert_eq!([first, second, third].map(|it| board.part(it, 1)), [1, 1, 1], "never nothing");
+        second.set_state(State::Watching);
+        assert_eq!([first, third].map(|it| board.part(it, 700)), [600, 100]);
+    }
+
+    #[test]
+    fn a_process_folds_from_seven_eighths_of_the_limit_on() {
+        let board = board("begin", 800);
+        // Alone: 7/8 of 800 are 700.
+        assert_eq!([600, 699, 700, 900].map(|used| board.until_folding(used, 800)), [100, 1, 0, 0]);
+        // Others have 400 of it.
+        assert_eq!([200, 299, 300].map(|used| board.until_folding(used, 400)), [100, 1, 0]);
+        // It is small: the others would have to give up more.
+        assert_eq!([10, 20].map(|used| board.until_folding(used, 24)), [11, 1]);
+        assert_eq!(board.until_folding(21, 24), 0);
+    }
+}

@@ -1,0 +1,118 @@
+//! What forks share with this process, and how often to ask.
+//!
+//! A page that parent and child share counts by parts, and does not leave. When one of them writes
+//! to it, each has a page of its own. The system tells nobody of that, so the pager asks: a
+//! program can copy all that it shares in a moment.
+//!
+//! Lock: none; the pager's thread alone is here.
+
+use std::time::{Duration, Instant};
+
+/// Asking takes at most this part of the time, while something is shared.
+const PART: u32 = 16;
+const SOONEST: Duration = Duration::from_millis(4);
+const LATEST: Duration = Duration::from_millis(250);
+/// Groups are tried again when so much has become this process's own.
+const GROWTH: u64 = 1 << 20; // 1 MiB
+
+/// What is shared.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// Bytes that are the part of other processes.
+    bytes: u64,
+    /// When that was asked, and how long the answer took.
+    asked: Option<(Instant, Duration)>,
+    /// The forks before that.
+    forks: u32,
+    /// The most that was shared since groups were tried again.
+    most: u64,
+}
+
+impl Sharing {
+    /// Nothing is shared: there is no other process.
+    pub(super) fn none(&mut self) -> u64 {
+        *self = Sharing::default();
+        0
+    }
+
+    /// Bytes that are the part of other processes, after so many forks.
+    pub(super) fn bytes(&mut self, forks: u32, ask: impl FnOnce() -> Option<u64>) -> u64 {
+        let has_forked = forks != self.forks;
+        let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_forked);
+        if self.asked.is_none_or(is_due) {
+            let began = Instant::now();
+            self.forks = forks;
+            self.bytes = ask().unwrap_or(0);
+            self.asked = Some((Instant::now(), began.elapsed()));
+            self.most = self.most.max(self.bytes);
+        }
+        self.bytes
+    }
+
+    /// Whether pages have become this process's own since it last said so. They may leave now.
+    pub(super) fn has_shrunk(&mut self) -> bool {
+        let has_shrunk = self.bytes + GROWTH <= self.most;
+        if has_shrunk {
+            self.most = self.bytes;
+        }
+        has_shrunk
+    }
+
+    /// How long to wait after an answer that took so long.
+    fn pause(&self, took: Duration, has_forked: bool) -> Duration {
+        if self.bytes < GROWTH && !has_forked {
+            return LATEST;
+        }
+        (took * PART).clamp(SOONEST, LATEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(sharing: &mut Sharing, forks: u32, answer: u64) -> bool {
+        let mut is_asked = false;
+        sharing.bytes(forks, || {
+            is_asked = true;
+            Some(answer)
+        });
+        is_asked
+    }
+
+    fn wait(sharing: &mut Sharing, time: Duration) {
+        let (at, took) = sharing.asked.expect("it was asked");
+        sharing.asked = Some((at - time, took));
+    }
+
+    #[test]
+    fn it_is_asked_often_while_something_is_shared() {
+        let mut sharing = Sharing::default();
+        assert!(asked(&mut sharing, 0, 0));
+        assert!(!asked(&mut sharing, 1, 0), "it was asked a moment ago");
+        wait(&mut sharing, SOONEST);
+        assert!(!asked(&mut sharing, 0, 0), "nothing is shared");
+        assert!(asked(&mut sharing, 1, 1 << 30), "there was a fork");
+        wait(&mut sharing, SOONEST);
+        sharing.asked = sharing.asked.map(|(at, _)| (at, SOONEST));
+        assert!(!asked(&mut sharing, 1, 0), "an answer takes long");
+        wait(&mut sharing, SOONEST * PART);
+        assert!(asked(&mut sharing, 1, 0));
+        wait(&mut sharing, LATEST);
+        assert!(asked(&mut sharing, 1, 0));
+    }
+
+    #[test]
+    fn what_became_its_own_is_told_once() {
+        let mut sharing = Sharing::default();
+        let mut after = |answer| {
+            sharing.asked = None;
+            asked(&mut sharing, 0, answer);
+            sharing.has_shrunk()
+        };
+        assert!(!after(8 * GROWTH) && !after(8 * GROWTH - 1));
+        assert!(after(7 * GROWTH) && !after(7 * GROWTH));
+        assert!(!after(9 * GROWTH) && after(7 * GROWTH));
+        assert_eq!((sharing.none(), sharing.has_shrunk()), (0, false));
+    }
+}
