@@ -100,7 +100,7 @@ pub struct Slot {
     pub stored_faults: AtomicU64,
     /// Faults on pages that were on their way out.
     pub staged_faults: AtomicU64,
-    /// First touches that were faults.
+    /// First touches, and first writes to what forks share, that were faults.
     pub first_touches: AtomicU64,
     /// Nanoseconds for which faults waited until there was room.
     pub stall_ns: AtomicU64,

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Processes fold from 7/8 of the limit on.
 const ROOM_PART: u64 = 8;
+/// And from 3/4 on if they share memory: it may be copied at any time.
+const COPIES_PART: u64 = 4;
 /// One that has less than this part of the limit folds only when it has nearly all that is left.
 const SMALL_PART: u64 = 32;
 
@@ -48,10 +50,14 @@ impl Board {
 
     /// How many bytes a process that has `used` of its `quota` may take until it folds. 0 if it is
     /// to fold now.
-    pub fn until_folding(&self, used: u64, quota: u64) -> u64 {
+    pub fn until_folding(&self, used: u64, quota: u64, shares: bool) -> u64 {
         let limit = load(&self.head().limit);
-        let reserve = if used < limit / SMALL_PART { quota } else { limit };
-        quota.saturating_sub(used).saturating_sub(reserve / ROOM_PART)
+        let reserve = match (used < limit / SMALL_PART, shares) {
+            (true, _) => quota / ROOM_PART,
+            (false, false) => limit / ROOM_PART,
+            (false, true) => limit / COPIES_PART,
+        };
+        quota.saturating_sub(used).saturating_sub(reserve)
     }
 }
 
@@ -89,12 +95,13 @@ mod tests {
     #[test]
     fn a_process_folds_from_seven_eighths_of_the_limit_on() {
         let board = board("begin", 800);
+        let left = |used, quota| board.until_folding(used, quota, false);
         // Alone: 7/8 of 800 are 700.
-        assert_eq!([600, 699, 700, 900].map(|used| board.until_folding(used, 800)), [100, 1, 0, 0]);
+        assert_eq!([600, 699, 700, 900].map(|used| left(used, 800)), [100, 1, 0, 0]);
         // Others have 400 of it.
-        assert_eq!([200, 299, 300].map(|used| board.until_folding(used, 400)), [100, 1, 0]);
+        assert_eq!([200, 299, 300].map(|used| left(used, 400)), [100, 1, 0]);
+        assert_eq!([100, 200].map(|used| board.until_folding(used, 400, true)), [100, 0]);
         // It is small: the others would have to give up more.
-        assert_eq!([10, 20].map(|used| board.until_folding(used, 24)), [11, 1]);
-        assert_eq!(board.until_folding(21, 24), 0);
+        assert_eq!([10, 20, 21].map(|used| left(used, 24)), [11, 1, 0]);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   a touch, in the program or in a system call   Event::Fault       sleeps until COPY or WAKE
+//!   a write to a guarded page                     Event::Fault       the same, or WRITEPROTECT
 //!   munmap, MAP_FIXED, brk down                   Event::Gone        sleeps until it is read
 //!   MADV_DONTNEED, MADV_FREE                      Event::Gone        the same
 //!   mremap                                        Event::Moved       the same
@@ -29,11 +30,13 @@ const EVENT_FORK: u64 = 1 << 1;
 const EVENT_REMAP: u64 = 1 << 2;
 const EVENT_REMOVE: u64 = 1 << 3;
 const EVENT_UNMAP: u64 = 1 << 6;
+const FEATURE_GUARD: u64 = 1;
 const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MOVE: u64 = 1 << 16;
 const EVENTS: u64 = EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP;
-const FEATURES: u64 = EVENTS | FEATURE_THREAD_ID | FEATURE_MOVE;
-const REGISTER_MISSING: u64 = 1;
+const FEATURES: u64 = EVENTS | FEATURE_GUARD | FEATURE_THREAD_ID | FEATURE_MOVE;
+/// `UFFDIO_REGISTER_MODE_MISSING` and `UFFDIO_REGISTER_MODE_WP`.
+const REGISTER_MODES: u64 = 1 | 2;
 
 /// `_IOC(dir, 0xAA, number, bytes)`.
 const fn request(direction: u64, number: u64, bytes: usize) -> u64 {
@@ -49,6 +52,10 @@ const IOC_UNREGISTER: u64 = request(READ, 0x01, 16);
 const IOC_WAKE: u64 = request(READ, 0x02, 16);
 const IOC_COPY: u64 = request(READ_WRITE, 0x03, 40);
 const IOC_MOVE: u64 = request(READ_WRITE, 0x05, 40);
+const IOC_WRITEPROTECT: u64 = request(READ_WRITE, 0x06, 24);
+/// `UFFDIO_WRITEPROTECT_MODE_WP` and `UFFDIO_WRITEPROTECT_MODE_DONTWAKE`.
+const GUARD: u64 = 1;
+const UNGUARD_DONT_WAKE: u64 = 2;
 /// `UFFDIO_COPY_MODE_DONTWAKE` and `UFFDIO_MOVE_MODE_DONTWAKE`.
 const DONT_WAKE: u64 = 1;
 
@@ -74,6 +81,8 @@ pub(crate) struct Fault {
     /// The first byte of the page.
     pub(crate) address: usize,
     pub(crate) thread: u32,
+    /// The page is there, and the thread wants to write to it.
+    pub(crate) is_guarded: bool,
 }
 
 /// How far a transfer came: the pages done from the first on, and the error at which it stopped.
@@ -128,7 +137,30 @@ impl Uffd {
     pub(crate) fn register(&self, range: &Range<usize>) -> io::Result<()> {
         // struct uffdio_register: start, len, mode, ioctls.
         let [start, len] = words(range);
-        self.ask(IOC_REGISTER, &mut [start, len, REGISTER_MISSING, 0])
+        self.ask(IOC_REGISTER, &mut [start, len, REGISTER_MODES, 0])
+    }
+
+    /// Guards the pages that are in memory in a registered range: the next write to one of them is a
+    /// fault.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers. A part of the range may be guarded then.
+    pub(crate) fn guard(&self, range: &Range<usize>) -> io::Result<()> {
+        // struct uffdio_writeprotect: start, len, mode.
+        let [start, len] = words(range);
+        self.ask(IOC_WRITEPROTECT, &mut [start, len, GUARD])
+    }
+
+    /// Lets threads write to a range, and wakes those that wait to. If the system refuses, they are
+    /// woken all the same, and ask again.
+    pub(crate) fn unguard(&self, range: &Range<usize>) {
+        let [start, len] = words(range);
+        // relaxed: as in `transfer`.
+        let mode = if self.asleep.load(Ordering::Relaxed) { UNGUARD_DONT_WAKE } else { 0 };
+        if self.ask(IOC_WRITEPROTECT, &mut [start, len, mode]).is_err() && mode == 0 {
+            let _ = self.ask(IOC_WAKE, &mut words(range));
+        }
     }
 
     /// Gives a range up: a missing page reads as zeros from now on.
@@ -212,10 +244,11 @@ fn words(range: &Range<usize>) -> [u64; 2] {
 fn event(&[kind, first, second, third]: &[u64; 4]) -> Option<Event> {
     let range = || first as usize..second as usize;
     match kind as u8 {
-        // The words are flags, address and thread.
+        // The words are flags, address and thread. UFFD_PAGEFAULT_FLAG_WP is one of the flags.
         0x12 => {
             let address = second as usize & !(PAGE - 1);
-            Some(Event::Fault(Fault { address, thread: third as u32 }))
+            let is_guarded = first & 1 << 1 != 0;
+            Some(Event::Fault(Fault { address, thread: third as u32, is_guarded }))
         }
         0x13 => {
             // SAFETY: the kernel has just made the descriptor for the reader of the message.

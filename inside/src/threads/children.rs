@@ -71,6 +71,7 @@ impl Candidate {
         while self.uffd.read(events) {}
         for event in events.drain(..) {
             match event {
+                Event::Fault(fault) if fault.is_guarded => self.uffd.unguard(&page(fault.address)),
                 Event::Fault(fault) => self.waiting.push(fault.address),
                 news => self.news.push(news),
             }
@@ -137,6 +138,11 @@ impl Candidate {
         let progress = self.uffd.without_waking(|| unsafe { self.uffd.copy(address, &bytes) });
         ![libc::EAGAIN, libc::ENOMEM].contains(&progress.errno)
     }
+}
+
+/// The page at an address.
+pub(super) fn page(address: usize) -> Range<usize> {
+    address..address + PAGE
 }
 
 /// Memory that a child must not have.

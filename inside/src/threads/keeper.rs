@@ -111,7 +111,7 @@ impl Keeper {
         let forks = arena::patiently(|state| state.forks);
         let used = self.used(forks);
         let quota = self.board.quota(self.slot);
-        let until_folding = self.board.until_folding(used, quota);
+        let until_folding = self.board.until_folding(used, quota, self.sharing.is_much());
         let begins = arena::patiently(|state| {
             self.publish(used, state);
             self.tell(state);

@@ -235,7 +235,7 @@ impl Pager {
             let quota = self.board.quota(self.slot);
             match engine() {
                 Some(engine) => self.hold(engine, used, quota),
-                None => match self.board.until_folding(used, quota) {
+                None => match self.board.until_folding(used, quota, self.sharing.is_much()) {
                     0 => self.begin(quota)?,
                     left => {
                         let millis = (left / TOUCH_SPEED).clamp(1, SLEEP_MAX);
@@ -321,15 +321,21 @@ impl Pager {
         engine.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
         let margin = (quota / 64).max(1 << 20);
         let room = quota as i64 - used as i64;
+        // Processes that copy what they share do not all take the same room.
+        let takers = if self.sharing.is_much() { self.board.processes().max(1) } else { 1 };
         // relaxed: the server reads it as a figure of a moment ago.
-        engine.room.store(room / PAGE as i64, Ordering::Relaxed);
+        engine.room.store(room / (takers * PAGE) as i64, Ordering::Relaxed);
         // relaxed: a figure.
         let put = engine.put.load(Ordering::Relaxed);
         let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
         let every = if grown { SCAN_GROWN } else { SCAN_EVERY };
         if self.scanned.is_none_or(|at| at.elapsed() > every) {
+            let is_first = self.scanned.is_none();
             self.scan(engine);
             self.known = (used, put);
+            if is_first && self.sharing.is_much() {
+                engine.guard();
+            }
         }
         if self.sharing.has_shrunk() || self.shelved.elapsed() > SHELF_TIME {
             self.shelved = Instant::now();

@@ -17,7 +17,7 @@
 //!
 //! Lock: the engine's state, for one event or one fault.
 
-use super::children::{CHILD_PAGES, Candidate, Child, FILTERED, Fate, wiped};
+use super::children::{CHILD_PAGES, Candidate, Child, FILTERED, Fate, page, wiped};
 use super::passage::Passage;
 use super::streaks::Streaks;
 use crate::board::Slot;
@@ -279,6 +279,7 @@ impl<'a> Server<'a> {
     fn child_event(&mut self, number: usize, event: Event) {
         let child = &mut self.children[number];
         match event {
+            Event::Fault(fault) if fault.is_guarded => child.uffd.unguard(&page(fault.address)),
             Event::Fault(fault) => child.waiting.push(fault.address),
             Event::Gone { range, unmapped } => {
                 self.engine.forget(&mut child.book, &range, unmapped);
@@ -297,7 +298,7 @@ impl<'a> Server<'a> {
         let waiting = std::mem::take(&mut self.waiting);
         for fault in waiting {
             let is_held = !others_too && self.passage.holds(&fault);
-            if is_held || !self.may_come(fault.address) || !self.serve(fault.address) {
+            if is_held || !self.may_come(fault.address) || !self.serve(&fault) {
                 self.waiting.push(fault);
             }
         }
@@ -338,8 +339,12 @@ impl<'a> Server<'a> {
     }
 
     /// Serves one fault of this process. False if it has to be tried again.
-    fn serve(&mut self, address: usize) -> bool {
-        let engine = self.engine;
+    fn serve(&mut self, fault: &Fault) -> bool {
+        let (engine, address) = (self.engine, fault.address);
+        if fault.is_guarded {
+            self.unguard(address);
+            return true;
+        }
         if gate::is(address) || gate::is_threshold(address) {
             self.wakes.push(address);
             let page = gate::open_page();
@@ -375,6 +380,23 @@ impl<'a> Server<'a> {
         done || self.refused(address, came.errno)
     }
 
+    /// A thread writes to a guarded page. There is room for the copies that this may be.
+    fn unguard(&mut self, address: usize) {
+        let engine = self.engine;
+        let mut state = engine.urgent();
+        let mut unguard = || engine.unguard(&mut state, address);
+        let copies = if self.passage.is_on() {
+            self.wakes.push(address);
+            engine.uffd.without_waking(unguard)
+        } else {
+            unguard()
+        };
+        drop(state);
+        // relaxed: a figure.
+        self.slot.first_touches.fetch_add(1, Ordering::Relaxed);
+        self.grown(u64::from(copies));
+    }
+
     /// A page did not come. False if it has to be tried again.
     fn refused(&mut self, address: usize, errno: i32) -> bool {
         match errno {
@@ -395,14 +417,20 @@ impl<'a> Server<'a> {
             Place::Tray(..) => (&slot.staged_faults, 0),
             Place::Slot(_) => (&slot.stored_faults, u64::from(came.pages.count_ones())),
         };
-        // relaxed: figures. The pager corrects `room` by what the system says.
+        // relaxed: figures.
         faults.fetch_add(u64::from(done), Ordering::Relaxed);
         slot.pages_in.fetch_add(pages_in, Ordering::Relaxed);
         self.engine.put.fetch_add(came.grown as u64, Ordering::Relaxed);
-        // relaxed: as above.
-        let before = self.engine.room.fetch_sub(came.grown as i64, Ordering::Relaxed);
+        self.grown(came.grown as u64);
+    }
+
+    /// So many pages came. The pager corrects the room by what the system says.
+    fn grown(&self, pages: u64) {
         const LOW: i64 = 128;
-        if before > LOW && before - came.grown as i64 <= LOW {
+        let pages = pages as i64;
+        // relaxed: a figure.
+        let before = self.engine.room.fetch_sub(pages, Ordering::Relaxed);
+        if before > LOW && before - pages <= LOW {
             self.engine.ring();
         }
     }

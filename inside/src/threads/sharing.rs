@@ -49,6 +49,11 @@ impl Sharing {
         self.bytes
     }
 
+    /// Whether copies of what is shared would be felt.
+    pub(super) fn is_much(&self) -> bool {
+        self.bytes >= GROWTH
+    }
+
     /// Whether pages have become this process's own since it last said so. They may leave now.
     pub(super) fn has_shrunk(&mut self) -> bool {
         let has_shrunk = self.bytes + GROWTH <= self.most;
@@ -60,7 +65,7 @@ impl Sharing {
 
     /// How long to wait after an answer that took so long.
     fn pause(&self, took: Duration, has_forked: bool) -> Duration {
-        if self.bytes < GROWTH && !has_forked {
+        if !self.is_much() && !has_forked {
             return LATEST;
         }
         (took * PART).clamp(SOONEST, LATEST)

@@ -375,3 +375,43 @@ fn nothing_leaves_while_a_move_is_postponed() {
     server.act(&mut engine.urgent(), Event::Gone { range: d..d + LEN, unmapped: true });
     assert!(!engine.urgent().unsettled);
 }
+
+/// What forks share is copied by writes, which no missing page tells of.
+#[test]
+fn a_write_to_a_guarded_page_waits_for_room_and_frees_its_group() {
+    let Some(rig) = rig() else { return };
+    let (engine, base) = (rig.engine, rig.base);
+    engine.guard();
+    engine.room.store(0, Ordering::Relaxed);
+    assert_eq!(read(base, 3), [3, 1], "a read waits for nothing");
+    let touched = || rig.slot.first_touches.load(Ordering::Relaxed);
+    let writer = std::thread::spawn(move || write(base, 3, 2));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!writer.is_finished() && touched() == 0, "there is no room");
+    assert_eq!(read(base, 3), [3, 1]);
+    engine.room.store(1000, Ordering::Relaxed);
+    writer.join().expect("it waits for room alone");
+    (0..64).for_each(|page| write(base, page, 2));
+    assert_eq!(touched(), 1, "the group was freed as a whole");
+    let (mut pipe, mut end) = std::io::pipe().expect("descriptors");
+    std::io::Write::write_all(&mut end, &[7; 16]).expect("room");
+    let bytes = words(base, 70).cast::<[u8; 16]>();
+    // SAFETY: the page is of the test's mapping, which alone refers to it.
+    std::io::Read::read_exact(&mut pipe, unsafe { &mut *bytes }).expect("a system call waits too");
+    assert_eq!((touched(), read(base, 70)), (2, [u64::from_ne_bytes([7; 8]); 2]));
+}
+
+/// A guard stays on its place, and the page that left is a missing one.
+#[test]
+fn guarded_pages_leave_and_come_back() {
+    let Some(rig) = rig() else { return };
+    for turn in 1..4 {
+        rig.engine.guard();
+        assert_eq!(rig.page_out(), PAGES - KEPT);
+        for page in 0..PAGES {
+            assert_eq!(read(rig.base, page), [page as u64, turn]);
+            write(rig.base, page, turn + 1);
+        }
+        rig.expect_stored(0);
+    }
+}

@@ -25,7 +25,7 @@ use super::trials::Trials;
 use super::worth::Worth;
 use crate::floor::call;
 use crate::kernel::{Resident, Uffd};
-use crate::places::{Book, Density, GROUP, Place, Word};
+use crate::places::{Book, Density, GROUP, PAGE, Place, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -156,6 +156,29 @@ impl Engine {
             (first..run.end).step_by(GROUP).for_each(|group| state.list(group));
             true
         });
+    }
+
+    /// Guards all memory that is registered and there. What forks share is copied by writes to it,
+    /// and each group of copies waits for room then.
+    pub(crate) fn guard(&self) {
+        let ranges: Vec<Range<usize>> = self.patient().book.all_registered().collect();
+        // What changes meanwhile is not guarded, which costs some memory and nothing else.
+        ranges.iter().for_each(|range| drop(self.uffd.guard(range)));
+    }
+
+    /// Lets threads write to the group of a guarded page. Returns how many of its pages may be
+    /// copied by that.
+    pub(crate) fn unguard(&self, state: &mut State, address: usize) -> u32 {
+        let group = address & !(GROUP - 1);
+        let copies = self.resident.shared_pages(group).count_ones();
+        let parts = state.book.registered_parts(group);
+        if !parts.iter().any(|part| part.contains(&address)) {
+            self.uffd.unguard(&(address..address + PAGE));
+        }
+        parts.iter().for_each(|part| self.uffd.unguard(part));
+        // What is copied may leave.
+        state.list(group);
+        copies
     }
 
     /// Groups that could not leave are tried again.

@@ -194,6 +194,7 @@ impl Engine {
         const OR_NOTHING: usize = 2 << 28;
         let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
         self.resident.is_exclusive(address) && {
+            self.uffd.unguard(&(address..address + PAGE));
             let arguments = [address, operation, 0, 0, address, OR_NOTHING];
             // SAFETY: no bit of the program's memory changes.
             unsafe { call::call(libc::SYS_futex, arguments) >= 0 }
