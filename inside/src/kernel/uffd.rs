@@ -140,8 +140,8 @@ impl Uffd {
         self.ask(IOC_REGISTER, &mut [start, len, REGISTER_MODES, 0])
     }
 
-    /// Guards the pages that are in memory in a registered range: the next write to one of them is a
-    /// fault.
+    /// Guards the pages that are in memory in a registered range: the next write to one of them is
+    /// a fault.
     ///
     /// # Errors
     ///
