@@ -55,15 +55,15 @@ pub(crate) fn list(state: &mut State, group: usize) {
 }
 
 /// Closes the pages of a group that may leave: it is not pinned, and this process has them alone.
-/// Other groups are looked at again after a while.
-pub(crate) fn rest(state: &mut State, group: usize) {
+/// False if it has to stay, and is looked at again after a while.
+pub(crate) fn rest(state: &mut State, group: usize) -> bool {
     let (shared, own) =
         if state.forks > 0 { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
     let folds = state.folds(group);
     let is_shared = folds & shared != 0 && folds & own == 0;
     if is_shared || !pins::close(group) {
         wait(state, group);
-        return;
+        return false;
     }
     let pages = close(state, group, !shared);
     if let Some(fold) = &mut state.fold
@@ -71,6 +71,7 @@ pub(crate) fn rest(state: &mut State, group: usize) {
     {
         fold.rests(group, pages);
     }
+    true
 }
 
 /// Closes pages of a group that is not pinned. Returns how many were open.

@@ -39,14 +39,19 @@ const OWN: usize = 4;
 const FRESH_MAX: usize = 1 << 30; // 1 GiB
 /// Steps of a thread that makes room for itself, at most.
 const STEPS_MAX: usize = 256;
+/// Groups that a thread which makes room finds with nothing that may leave, one after the other,
+/// until it goes on without room. After a fork, nearly all of them may be shared.
+const VAIN_MAX: usize = 8;
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// So many pages went to the store.
     Stored(usize),
-    /// A group rests now, or could not.
+    /// A group rests now, or folds no more.
     Rested,
+    /// A group had nothing that may leave, because it is pinned, shared, or in use again.
+    Vain,
     /// There is nothing to do.
     Nothing,
 }
@@ -183,9 +188,21 @@ fn make_room(state: &mut State, pages: i64) {
         return;
     }
     let began = Instant::now();
+    let mut vain = 0;
     for _ in 0..STEPS_MAX {
-        if !lacks(state) || overflows(state) || step(state, OWN) == Step::Nothing {
+        if !lacks(state) || overflows(state) {
             break;
+        }
+        match step(state, OWN) {
+            Step::Nothing => break,
+            Step::Vain if vain == VAIN_MAX && state.forks > 0 => {
+                // The pager goes on looking. When it finds something, threads wait again.
+                state.fold.iter_mut().for_each(|fold| fold.stuck = true);
+                break;
+            }
+            Step::Vain => vain += 1,
+            Step::Rested => {}
+            Step::Stored(_) => vain = 0,
         }
     }
     if lacks(state) && overflows(state) {
@@ -207,8 +224,7 @@ fn step(state: &mut State, least: usize) -> Step {
     let Some(fold) = state.fold.as_mut().filter(|_| !state.melted) else { return Step::Nothing };
     if let Some(group) = fold.next_to_rest() {
         state.book.unqueue(group);
-        rest(state, group);
-        return Step::Rested;
+        return if rest(state, group) { Step::Rested } else { Step::Vain };
     }
     let Some((group, there)) = fold.next_to_leave(state.forks > 0) else { return Step::Nothing };
     match out::store_some(state, group, there, least) {
@@ -226,7 +242,7 @@ fn step(state: &mut State, least: usize) -> Step {
             if state.folds(group) & !state.closed(group) & present(group) != 0 {
                 list(state, group);
             }
-            Step::Rested
+            Step::Vain
         }
     }
 }
@@ -368,8 +384,8 @@ pub(crate) fn hold(want: usize) -> usize {
     while left < want {
         match super::state::patiently(|state| step(state, 1)) {
             Step::Stored(pages) => left += pages,
-            Step::Rested if steps < 1 << 16 => steps += 1,
-            Step::Rested | Step::Nothing => break,
+            Step::Rested | Step::Vain if steps < 1 << 16 => steps += 1,
+            Step::Rested | Step::Vain | Step::Nothing => break,
         }
     }
     left
