@@ -16,9 +16,8 @@
 //!
 //! Locks: none.
 
-use super::page_codec::Codec;
 use crate::algorithms::zstd;
-use crate::terms::{Algorithm, CodecError, UNIT_LEN_MAX};
+use crate::terms::{CodecError, UNIT_LEN_MAX};
 use std::fmt;
 
 /// Compresses units of several pages.
@@ -27,42 +26,15 @@ pub struct UnitPacker {
     output: Vec<u8>,
 }
 
-impl Codec {
-    /// Whether it can compress units of several pages. The others lose more time than they gain.
-    pub const fn packs_units(&self) -> bool {
-        matches!(self.algorithm(), Algorithm::Zstd)
-    }
-
-    /// What compresses units at its level, without its dictionary or shuffle.
-    ///
-    /// ```
-    /// # use ramfold_codec::{Codec, Stream};
-    /// let codec: Codec = "zstd".parse()?;
-    /// let unit: Vec<u8> = (0..4 * 4096_u32).map(|at| (at * at / 97) as u8).collect();
-    /// let frame = codec.unit_packer()?.pack(&unit)?.to_vec();
-    /// let mut stream = Stream::new();
-    /// let fill = |room: &mut [u8]| {
-    ///     room.copy_from_slice(&frame);
-    ///     true
-    /// };
-    /// assert!(stream.unpack_unit(frame.len(), unit.len(), fill)? == unit);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`CodecError::Refused`] unless it [packs units](Codec::packs_units).
-    /// [`CodecError::NoMemory`].
-    pub fn unit_packer(&self) -> Result<UnitPacker, CodecError> {
-        let level = self.level().filter(|_| self.packs_units()).ok_or(CodecError::Refused)?;
+impl UnitPacker {
+    /// A packer at a level of zstd.
+    pub(super) fn new(level: i32) -> Result<UnitPacker, CodecError> {
         let mut output = Vec::new();
         let scratch = room_of(&mut output, zstd::bound(UNIT_LEN_MAX))?;
         let compressor = zstd::UnitCompressor::new(level, scratch)?;
         Ok(UnitPacker { compressor, output })
     }
-}
 
-impl UnitPacker {
     /// Compresses a unit of 1 to [`UNIT_LEN_MAX`] bytes. The frame lies here until the next one. It
     /// may be longer than the unit.
     ///
@@ -125,7 +97,7 @@ fn room_of(buffer: &mut Vec<u8>, len: usize) -> Result<&mut [u8], CodecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PAGE_LEN_MAX, Stream};
+    use crate::{Algorithm, Codec, PAGE_LEN_MAX, Stream};
 
     fn unit(pages: usize) -> Vec<u8> {
         (0..pages * PAGE_LEN_MAX).map(|at| (at % PAGE_LEN_MAX * at / 97) as u8 & 31).collect()

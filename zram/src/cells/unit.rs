@@ -101,7 +101,7 @@ impl UnitState {
 
     /// Whether so many pages that join it, with its dead ones, are enough to make it anew.
     pub(crate) fn is_worth_remaking(self, joining: u32) -> bool {
-        joining > 0 && (self.dead_pages() + joining) * DEAD_PART >= self.members.count_ones()
+        joining > 0 && (self.dead_pages() + joining) * DEAD_PART > self.members.count_ones()
     }
 
     /// Objects of its frame.
@@ -143,7 +143,7 @@ mod tests {
             assert!(!dead(members, most).is_too_dead(), "{most} of {members}");
             assert!(dead(members, most + 1).is_too_dead(), "{} of {members}", most + 1);
         }
-        assert!(dead(16, 1).is_worth_remaking(1) && !dead(16, 0).is_worth_remaking(1));
+        assert!(dead(16, 2).is_worth_remaking(1) && !dead(16, 1).is_worth_remaking(1));
         assert!(!dead(16, 2).is_worth_remaking(0), "nothing joins it");
     }
 

@@ -11,8 +11,8 @@
 //!                                        PP gone: it is dead in the unit from the start
 //! ```
 //!
-//! A unit is made anew when the pages that join it and the dead ones are an eighth of its pages,
-//! and when more than that is dead. If too few pages are left, or it would not be smaller, its
+//! A unit is made anew when the pages that may join it and the dead ones are more than an eighth of
+//! its pages. If more than that is dead, and too few pages are left or it would not be smaller, its
 //! pages get objects of their own again.
 //!
 //! Invariants
@@ -31,7 +31,7 @@ use host::{PAGE_SIZE, clock};
 
 use super::candidates::{Candidate, Candidates, Kinds};
 use super::rule::Rule;
-use crate::cells::flags::PP;
+use crate::cells::flags::{self, INCOMPRESSIBLE, PP, priority};
 use crate::cells::totals::change;
 use crate::cells::unit::{
     PIECES, UNIT_PAGES, UNIT_PAGES_MIN, UnitState, bit_of, pages_of, unit_of,
@@ -183,11 +183,21 @@ impl<'z> Packing<'z> {
         // A codec that fails is no error.
         let Some(frame) = packer.pack(unit).ok().filter(|frame| pays(frame)) else {
             self.units.note_tried(number, run.newest);
+            pages_of(number, joining).for_each(|page| self.settle(page));
             return Ok(false);
         };
         self.units.put(number, frame, (members, joining)).map_err(disk_error)?;
         pages_of(number, joining).for_each(|page| self.enter(page));
         Ok(true)
+    }
+
+    /// A page of pagelz that zstd makes little smaller with its neighbours is not tried alone.
+    fn settle(&self, page: u64) {
+        if let Some((mut slot, _)) = self.zram.lock_chosen(page)
+            && priority(slot.client()) == self.apart.0
+        {
+            flags::set(&mut slot, INCOMPRESSIBLE);
+        }
     }
 
     /// Has a page name the unit whose frame has it, if it was not used meanwhile.
