@@ -81,7 +81,7 @@ fn alike(page: u64, version: u64) -> Vec<u8> {
     let (mut own, mut common) =
         (Random(page << 32 | version << 1 | 1), Random(page / 64 + 0x9e37_79b9));
     let table: Vec<u64> = (0..64).map(|_| common.next()).collect();
-    let word = |at: usize| if at % 4 == 0 { own.next() } else { table[at % 64] };
+    let word = |at: usize| if at.is_multiple_of(4) { own.next() } else { table[at % 64] };
     (0..PAGE / 8).map(word).flat_map(u64::to_le_bytes).collect()
 }
 
@@ -319,7 +319,7 @@ fn any_order_of_operations_is_as_a_twin_has_it() {
         let mut most = UnitStat::default();
         for number in 0..count / 2 {
             twin.step(number);
-            if number % (count / 64).max(1) == 0 {
+            if number.is_multiple_of((count / 64).max(1)) {
                 most.pages = most.pages.max(units(&twin.zram).pages);
             }
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Seconds since the system started (`CLOCK_BOOTTIME`), including the time in which it was
-/// suspended. Takes no lock and allocates nothing. In a model no time passes, because each run of it
-/// has to take the same steps.
+/// suspended. Takes no lock and allocates nothing. In a model no time passes, because each run of
+/// it has to take the same steps.
 pub fn boot_seconds() -> u32 {
     if cfg!(loom) {
         return 1;

@@ -27,12 +27,15 @@ use super::candidates::{Candidate, Candidates, Kinds};
 use super::pack::Packing;
 use super::rule::{Form, Look, Rule, Step};
 use crate::cells::flags::{self, IDLE, INCOMPRESSIBLE, PP, priority};
-use crate::cells::{Stored, bump, stored};
+use crate::cells::totals::change;
+use crate::cells::{Stored, bump, read, stored};
 use crate::device::{Generation, Zram};
 use crate::terms::{PRIORITIES, PostError, TiersConfig, disk_error};
 
 /// Pages of a slice: those of a leaf.
 pub(super) const SLICE_PAGES: u64 = 512;
+/// A pool is compacted after a pass if 1/this of its pages became denser since the last time.
+const COMPACT_PART: u64 = 32;
 
 /// What came of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +124,19 @@ impl Zram {
 
     fn end_pass_in_turn(&self) -> Slice {
         self.retire_unused();
+        self.compact_after_pass();
         Slice::Last
+    }
+
+    /// Pages that became denser left holes. A pool whose pages are read may never rest, because
+    /// reads take pages out of units, so its worker would not compact it.
+    fn compact_after_pass(&self) {
+        let tiering = &self.settings.tiering;
+        let (denser, before) = (read(&tiering.denser), read(&tiering.compacted_at));
+        if (denser - before) * COMPACT_PART > self.objects() {
+            self.slots.pool.compact();
+            change(&tiering.compacted_at, before, denser);
+        }
     }
 
     /// The first page from `page` on that may hold something.
