@@ -36,7 +36,8 @@
 //! A [`Stream`] owns the memory it uses, and [`Stream::heap_bytes`] says how much. There are two
 //! exceptions. `lzzzz` keeps an LZ4 table for each thread that compresses
 //! ([`Codec::thread_bytes`]). A dictionary belongs to its codec ([`Codec::dictionary_bytes`]).
-//! After a stream's first use of a codec, whole pages allocate nothing.
+//! After a stream's first use of a codec, whole pages allocate nothing. A [`UnitPacker`] owns what
+//! it uses.
 //!
 //! Invariants: a codec has only parameters that its algorithm has, and every blob that it makes is
 //! read back as the same page.
@@ -53,9 +54,10 @@ pub mod same;
 mod terms;
 
 pub use codecs::{
-    Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TABLES_LEN, TrainError, shipped_tables,
-    train, train_samples,
+    Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TABLES_LEN, TrainError, UnitPacker,
+    shipped_tables, train, train_samples,
 };
 pub use terms::{
-    Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UnknownAlgorithm,
+    Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UNIT_LEN_MAX,
+    UnknownAlgorithm,
 };

@@ -52,7 +52,7 @@ mod terms;
 
 pub use attributes::{Attribute, AttributeError, Errno};
 pub use backing::BdStat;
-pub use cells::{SharedStat, TroubleStat};
+pub use cells::{SharedStat, TroubleStat, UnitStat};
 pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuard};
 pub use device::{HoldStat, Zram};
 pub use post::{Policy, PolicyConfig, TierPass, Tiers};

@@ -22,6 +22,8 @@ mod free;
 mod post;
 #[path = "loom/shared.rs"]
 mod shared;
+#[path = "loom/units.rs"]
+mod units;
 
 const PAGE: u64 = 4096;
 const LEAF: u64 = LEAF_CELLS as u64 * PAGE;

@@ -20,7 +20,7 @@
 //! Locks: none.
 
 use super::kept::Kept;
-use crate::terms::{CodecError, PAGE_LEN_MAX, ParameterError};
+use crate::terms::{CodecError, PAGE_LEN_MAX, ParameterError, UNIT_LEN_MAX};
 use std::ops::Range;
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
 
@@ -28,6 +28,11 @@ use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
 const WINDOW_LOG: u32 = 12;
 
 const _: () = assert!(1 << WINDOW_LOG == PAGE_LEN_MAX, "the window is exactly a page");
+
+/// The largest distance a match can have within a unit of several pages.
+const UNIT_WINDOW_LOG: u32 = 16;
+
+const _: () = assert!(1 << UNIT_WINDOW_LOG == UNIT_LEN_MAX, "the window is the longest unit");
 
 /// `ZSTD_error_memory_allocation`. The library returns errors as negated codes.
 const MEMORY_ALLOCATION: usize = 64_usize.wrapping_neg();
@@ -138,20 +143,49 @@ fn cut_frame(frame: &mut [u8]) -> usize {
 /// A context for one level that has compressed one page into `scratch`. The library sizes its
 /// tables by its input. After a whole page here, no later page makes it allocate.
 fn new_compressor(level: i32, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
+    let mut context = empty_compressor(level, WINDOW_LOG)?;
+    context.compress2(scratch, &[0; PAGE_LEN_MAX]).map_err(from_code)?;
+    Ok(context)
+}
+
+/// A context for one level that has compressed nothing yet.
+fn empty_compressor(level: i32, window_log: u32) -> Result<CCtx<'static>, CodecError> {
     let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
     let parameters = [
         CParameter::Format(FrameFormat::Magicless),
         CParameter::ContentSizeFlag(false),
         CParameter::ChecksumFlag(false),
         CParameter::DictIdFlag(false),
-        CParameter::WindowLog(WINDOW_LOG),
+        CParameter::WindowLog(window_log),
         CParameter::CompressionLevel(level),
     ];
     for parameter in parameters {
         context.set_parameter(parameter).map_err(from_code)?;
     }
-    context.compress2(scratch, &[0; PAGE_LEN_MAX]).map_err(from_code)?;
     Ok(context)
+}
+
+/// Compresses units of several pages. It is several times as large as a compressor of pages.
+pub(crate) struct UnitCompressor(CCtx<'static>);
+
+impl UnitCompressor {
+    /// A compressor that has compressed the longest unit into `scratch`, so that no other makes the
+    /// library allocate.
+    pub(crate) fn new(level: i32, scratch: &mut [u8]) -> Result<Self, CodecError> {
+        let mut context = empty_compressor(level, UNIT_WINDOW_LOG)?;
+        context.compress2(scratch, &[0; UNIT_LEN_MAX]).map_err(from_code)?;
+        Ok(Self(context))
+    }
+
+    /// Compresses `unit` into `output`, which must have room for its [`bound`].
+    pub(crate) fn compress(&mut self, unit: &[u8], output: &mut [u8]) -> Result<usize, CodecError> {
+        self.0.compress2(output, unit).map_err(from_code)
+    }
+
+    /// Bytes the library has allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.sizeof()
+    }
 }
 
 /// A dictionary digested at one level, for all contexts.

@@ -8,6 +8,7 @@
 //!                        dictionary                   train     makes a dictionary from pages
 //!
 //!   shuffle      orders the bytes of a page for page_codec
+//!   unit         several pages as one frame: a packer makes it, a stream has room to read it
 //! ```
 //!
 //! Invariant: a stream knows no codec. A codec hands it what it needs.
@@ -21,8 +22,10 @@ mod shuffle;
 mod stream;
 mod streams;
 mod train;
+mod unit;
 
 pub use page_codec::{Codec, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
 pub use train::{DICTIONARY_LEN_MIN, TABLES_LEN, TrainError, shipped_tables, train, train_samples};
+pub use unit::UnitPacker;

@@ -16,6 +16,7 @@ use super::dictionary::Dictionary;
 use super::guide::{Guide, WAYS};
 use super::shuffle::Element;
 use super::stream::{Settings, Stream, decompress_stateless};
+use super::unit::UnitPacker;
 use crate::algorithms::{deflate, lz4};
 use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError};
 use std::fmt;
@@ -234,6 +235,36 @@ impl Codec {
             Shuffle::Fixed(_) => 0,
         };
         learned + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
+    }
+
+    /// Whether it can compress units of several pages. The others lose more time than they gain.
+    pub const fn packs_units(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Zstd)
+    }
+
+    /// What compresses units at its level, without its dictionary or shuffle.
+    /// [`Stream::unpack_unit`] gives them back.
+    ///
+    /// ```
+    /// # use ramfold_codec::{Codec, Stream};
+    /// let codec: Codec = "zstd".parse()?;
+    /// let unit: Vec<u8> = (0..4 * 4096_u32).map(|at| (at * at / 97) as u8).collect();
+    /// let frame = codec.unit_packer()?.pack(&unit)?.to_vec();
+    /// let mut stream = Stream::new();
+    /// let fill = |room: &mut [u8]| {
+    ///     room.copy_from_slice(&frame);
+    ///     true
+    /// };
+    /// assert!(stream.unpack_unit(frame.len(), unit.len(), fill)? == unit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Refused`] unless it [packs units](Codec::packs_units).
+    /// [`CodecError::NoMemory`].
+    pub fn unit_packer(&self) -> Result<UnitPacker, CodecError> {
+        if self.packs_units() { UnitPacker::new(self.level) } else { Err(CodecError::Refused) }
     }
 
     fn settings(&self) -> Settings<'_> {

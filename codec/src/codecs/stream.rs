@@ -6,6 +6,7 @@
 //!   lz4, lz4hc        one state each, for any level; lz4's only with dictionaries
 //!   pagelz            one state, for any level and tables
 //!   deflate, zstd     up to four compressors by their parameters, one decompressor
+//!   unit              the last unit of several pages that was decompressed, and its frame
 //! ```
 //!
 //! Invariant: `output` is empty, or it has room for the longest blob of any algorithm, and a byte
@@ -14,6 +15,7 @@
 //! Locks: those of a dictionary.
 
 use super::dictionary::Dictionary;
+use super::unit::UnitRoom;
 use crate::algorithms::{deflate, lz4, lz4hc, lzo, pagelz, zstd};
 use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX};
 use std::fmt;
@@ -48,6 +50,7 @@ pub struct Stream {
     zstd: zstd::Contexts,
     deflate: deflate::Contexts,
     pagelz: Option<pagelz::Compressor>,
+    unit: UnitRoom,
 }
 
 impl Stream {
@@ -82,7 +85,7 @@ impl Stream {
 
     /// Bytes on the heap, with those that the libraries have allocated.
     pub fn heap_bytes(&self) -> usize {
-        let Self { output, lzo, lz4, lz4hc, zstd, deflate, pagelz, .. } = self;
+        let Self { output, lzo, lz4, lz4hc, zstd, deflate, pagelz, unit, .. } = self;
         output.len()
             + lzo.as_ref().map_or(0, |_| lzo::Compressor::BYTES)
             + lz4.heap_bytes()
@@ -90,6 +93,29 @@ impl Stream {
             + zstd.heap_bytes()
             + deflate.heap_bytes()
             + pagelz.as_ref().map_or(0, |_| pagelz::Compressor::BYTES)
+            + unit.heap_bytes()
+    }
+
+    /// Decompresses a unit of `unit_len` bytes that a [`UnitPacker`](crate::UnitPacker) made.
+    /// `fill` gets room for the `frame_len` bytes of its frame, and says whether it could fill it.
+    /// The unit lies in the stream until the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Corrupt`] if the frame was not filled, or is none of a unit of this length.
+    /// [`CodecError::NoMemory`].
+    pub fn unpack_unit(
+        &mut self,
+        frame_len: usize,
+        unit_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<&[u8], CodecError> {
+        let (frame, unit) = self.unit.room(frame_len, unit_len)?;
+        if !fill(frame) {
+            return Err(CodecError::Corrupt);
+        }
+        self.zstd.decompress(frame, unit)?;
+        Ok(unit)
     }
 
     /// Compresses `page`, whose length was checked.

@@ -1,4 +1,5 @@
-//! Words that every room of this crate uses: the length of a page, algorithms by name, errors.
+//! Words that every room of this crate uses: lengths of pages and units, names of algorithms,
+//! errors.
 //!
 //! Invariant: nothing here depends on how an algorithm works. Locks: none.
 
@@ -11,3 +12,6 @@ pub use error::{CodecError, ParameterError, ParseCodecError};
 
 /// Bytes in a page, which is the most that a codec takes.
 pub const PAGE_LEN_MAX: usize = 4096;
+
+/// Bytes in the longest unit of several pages.
+pub const UNIT_LEN_MAX: usize = 16 * PAGE_LEN_MAX; // 64 KiB

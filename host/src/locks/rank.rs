@@ -6,7 +6,7 @@
 //!       -> Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
 //!       -> PostProcessing -> Switching                                         a store
 //!       -> Compacting -> Isolating                                             its memory's turns
-//!       -> Stream -> Twins -> Draining -> Cell -> SharedCell                   its slots
+//!       -> Stream -> Twins -> Draining -> Cell -> Unit -> SharedCell           its slots
 //!       -> Pool -> Class -> Stock -> Zone -> Leaf                              its memory
 //!       -> Frames -> Entries -> Mappings -> Injection                          its mappings
 //! ```
@@ -68,6 +68,8 @@ pub enum Rank {
     Draining,
     /// One cell of a client's table (a bit lock).
     Cell,
+    /// What is known of a unit of several pages. The cell of one of them may be locked.
+    Unit,
     /// A cell whose object several cells name. One of these cells is locked.
     SharedCell,
     /// The lock of a pool before its classes, which only the hierarchical design has.

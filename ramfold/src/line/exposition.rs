@@ -49,7 +49,7 @@ const fn by(label: &'static str, family: Family) -> Family {
     Family { label, ..family }
 }
 
-const FAMILIES: [Family; 18] = [
+const FAMILIES: [Family; 20] = [
     gauge("ramfold_disk_bytes", "Size of the disk.", &[Row("", "/disksize", 1)]),
     by(
         "kind",
@@ -78,6 +78,16 @@ const FAMILIES: [Family; 18] = [
         "ramfold_shared_saved_bytes",
         "Bytes of objects that sharing equal pages saves.",
         &[Row("", "/shared/saved_bytes", 1)],
+    ),
+    gauge(
+        "ramfold_unit_page_bytes",
+        "Bytes of pages as clients wrote them that are in a unit with their neighbours.",
+        &[Row("", "/units/pages", PAGE)],
+    ),
+    gauge(
+        "ramfold_unit_dead_bytes",
+        "Bytes of pages, as clients wrote them, that units have for nothing.",
+        &[Row("", "/units/dead_pages", PAGE)],
     ),
     by(
         "part",

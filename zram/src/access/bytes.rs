@@ -134,6 +134,7 @@ impl Zram {
             | Stored::Blob { .. }
             | Stored::Disk { .. }
             | Stored::Shared { .. }
+            | Stored::Unit { .. }
             | Stored::Unknown => ExtentKind::Data,
         }
     }

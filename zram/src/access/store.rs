@@ -77,7 +77,7 @@ impl Zram {
         data: &[u8],
     ) -> Result<(), DiskError> {
         stream.set_place(place);
-        let object = self.compress(stream, data)?;
+        let object = self.store_first(stream, data).map_err(disk_error)?;
         self.put_page(page, Encoded::Object(object))
     }
 
@@ -125,7 +125,7 @@ impl Zram {
             stream.set_place(Zram::place_of(page));
             let encoded = match self.same_filled(&data) {
                 Some(same) => Encoded::Same(same),
-                None => Encoded::Object(self.compress(stream, &data)?),
+                None => Encoded::Object(self.store_first(stream, &data).map_err(disk_error)?),
             };
             self.put(page, &mut slot, encoded);
             Ok(None)
@@ -134,15 +134,6 @@ impl Zram {
 
     fn same_filled(&self, data: &[u8]) -> Option<Same> {
         same::repeated_word(data).and_then(|word| self.values.words.intern(word))
-    }
-
-    fn compress(&self, stream: &mut Stream, data: &[u8]) -> Result<Object<'_>, DiskError> {
-        let blob = match self.config.algorithm.compress(stream, data) {
-            Ok(blob) if blob.len() <= self.watermark => blob,
-            // The result is too long, or the codec failed. Neither is an error.
-            _ => data,
-        };
-        self.slots.pool.store(blob).map_err(disk_error)
     }
 
     /// Tries to store. At the limit it tries again after pages went elsewhere, if there is a

@@ -12,7 +12,7 @@
 //! - I1 a slot whose content is new has none of them, because content and bits change in one word.
 //! - I2 PP is set by the one post-processing that runs, and cleared by every access. A thread that
 //!   finds it under the lock knows that the page has not changed since it was set.
-//! - I3 a same-filled or written-back page is neither idle nor PP.
+//! - I3 a same-filled, shared or written-back page is neither idle nor PP.
 
 use zsmalloc::CellGuard;
 

@@ -7,6 +7,7 @@
 //!   same-filled  value, tags 1 and 2 (`codec::same`)
 //!   on disk      value, tag 3: a place                           the same
 //!   shared       value, tag 4: the number of a shared object      none
+//!   in a unit    value, tag 5: the number of the page             that of the densest algorithm
 //! ```
 //!
 //! This is the only form of a cell's content. Code that looks at a cell matches it.
@@ -25,10 +26,12 @@ use crate::backing::Place;
 const DISK: u8 = 3;
 /// Tag of a value that is the number of an object that several cells name.
 const SHARED: u8 = 4;
+/// Tag of a value that says that a page is in the unit of its run.
+const UNIT: u8 = 5;
 
 /// The kinds that the counts of a [`LeafTally`] count.
 pub(crate) mod kind {
-    /// Pages in memory that have an object, their own or a shared one, huge ones included.
+    /// Pages in memory that have an object: their own, a shared one or a unit's. Huge ones too.
     pub(crate) const BLOB: usize = 0;
     /// Same-filled pages.
     pub(crate) const SAME: usize = 1;
@@ -59,6 +62,10 @@ pub(crate) enum Stored {
     Shared {
         number: u32,
     },
+    /// In a unit with its neighbours, see `units`.
+    Unit {
+        page: u64,
+    },
 }
 
 impl Stored {
@@ -74,6 +81,7 @@ impl Stored {
             Content::Value { tag: SHARED, value } => {
                 u32::try_from(value).map_or(Stored::Unknown, |number| Stored::Shared { number })
             }
+            Content::Value { tag: UNIT, value } => Stored::Unit { page: value },
             Content::Value { tag, value } => {
                 Same::from_cell(tag, value).map_or(Stored::Unknown, Stored::Same)
             }
@@ -96,8 +104,8 @@ impl Stored {
             Stored::Nothing | Stored::Unknown => {}
             Stored::Same(_) => tally.counts[kind::SAME] = 1,
             Stored::Disk { .. } => tally.counts[kind::DISK] = 1,
-            // The bytes of its object are counted once, in `sharing`.
-            Stored::Shared { .. } => tally.counts[kind::BLOB] = 1,
+            // The bytes of its object are counted once, in `sharing` or in `units`.
+            Stored::Shared { .. } | Stored::Unit { .. } => tally.counts[kind::BLOB] = 1,
             Stored::Blob { len, .. } => {
                 tally.counts[kind::BLOB] = 1;
                 tally.counts[kind::HUGE] = u64::from(len == PAGE_SIZE);
@@ -135,6 +143,12 @@ pub(crate) fn put_disk(slot: &mut CellGuard<'_>, priority: u8, at: Place) {
 pub(crate) fn put_shared(slot: &mut CellGuard<'_>, number: u32) {
     slot.put_value(SHARED, number.into());
     slot.set_client(0);
+}
+
+/// Says in a cell that its page is in the unit of its run, which an algorithm made.
+pub(crate) fn put_unit(slot: &mut CellGuard<'_>, priority: u8, page: u64) {
+    slot.put_value(UNIT, page);
+    slot.set_client(of_priority(priority));
 }
 
 #[cfg(test)]

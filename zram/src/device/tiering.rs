@@ -21,6 +21,10 @@ pub(crate) struct Tiering {
     pub(crate) renewed: AtomicU64,
     /// Microseconds of CPU time.
     pub(crate) cpu_us: AtomicU64,
+    /// How many pages had become denser when a pass compacted the pool last.
+    pub(crate) compacted_at: AtomicU64,
+    /// Bytes of what makes units, while it works.
+    pub(crate) packing_bytes: AtomicU64,
     trainings: AtomicU64,
 }
 
@@ -41,6 +45,8 @@ impl Tiering {
             faster: AtomicU64::new(0),
             renewed: AtomicU64::new(0),
             cpu_us: AtomicU64::new(0),
+            compacted_at: AtomicU64::new(0),
+            packing_bytes: AtomicU64::new(0),
             trainings: AtomicU64::new(0),
         }
     }

@@ -18,7 +18,7 @@ use super::aside::Aside;
 use super::generations::Generations;
 use super::settings::Settings;
 use crate::backing::Backing;
-use crate::cells::{Ages, Counters, Sharing, Stored, Values};
+use crate::cells::{Ages, Counters, Sharing, Stored, Units, Values};
 use crate::terms::{ZramConfig, ZramError};
 
 /// Bytes of the largest disk. Its cells take half of the numbers that 32 bits can name.
@@ -72,13 +72,15 @@ impl Zram {
         let slots = Arc::new(Slots::new(pool, pages)?);
         let shares = config.share_equal_pages;
         let sharing = shares.then(|| Sharing::new(&slots.pool, pages)).transpose()?;
+        let has_units = config.has_units();
+        let units = has_units.then(|| Units::new(&slots.pool, pages)).transpose()?;
         let counters = Arc::new(Counters::for_cpus(cpu::count()));
         let aside = Aside::new(&config, &slots, &counters)?;
         Ok(Zram {
             watermark,
             slots,
             streams: Streams::for_cpus(cpu::count()),
-            values: Arc::new(Values { backing, sharing, ..Values::default() }),
+            values: Arc::new(Values { backing, sharing, units, ..Values::default() }),
             counters,
             aside,
             ages,

@@ -3,6 +3,7 @@
 //! ```text
 //!   lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
 //!                | on the backing disk: see `fetch` | shared: lock its cell, as a blob
+//!                | in a unit: copy its frame, decompress all its pages
 //! ```
 //!
 //! Invariants
@@ -68,6 +69,11 @@ impl Zram {
                 let shared = sharing.lock(number).ok_or(CodecError::Corrupt)?;
                 let blob = shared.bytes().ok_or(CodecError::Corrupt)?;
                 self.decode_blob(0, blob, stream, data)?;
+            }
+            Stored::Unit { page } => {
+                let units = self.values.units.as_ref().ok_or(CodecError::Corrupt)?;
+                let stream = stream.ok_or(CodecError::NeedsStream)?;
+                data.copy_from_slice(units.page(page, stream)?);
             }
         }
         Ok(Decoded::Page)

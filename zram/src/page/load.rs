@@ -4,9 +4,11 @@
 //!   without a stream: lock the slot, decode --> the page
 //!                                           `--> it needs a stream: take one, try once more
 //!                                           `--> it is on the backing disk: see `fetch`
+//!   it was in a unit: it is taken out, see `take_out`
 //! ```
 //!
-//! Invariant: a page that fails to decode is an error, and stays unchanged.
+//! Invariant: a page that fails to decode is an error, and stays unchanged. No read fails because
+//! its page cannot be taken out.
 //!
 //! Locks: a stream if one is needed, then the cell.
 
@@ -14,7 +16,7 @@ use codec::{CodecError, Stream};
 use disk::DiskError;
 
 use super::decode::{Decoded, undecoded};
-use crate::cells::bump;
+use crate::cells::{Stored, bump};
 use crate::device::Zram;
 
 impl Zram {
@@ -42,13 +44,19 @@ impl Zram {
     fn read_slot(
         &self,
         page: u64,
-        stream: Option<&mut Stream>,
+        mut stream: Option<&mut Stream>,
         data: &mut [u8],
     ) -> Result<Decoded, CodecError> {
         match self.slots.lock(page) {
             Some(mut slot) => {
                 self.accessed(page, &mut slot);
-                self.decode(&slot, stream, data)
+                let decoded = self.decode(&slot, stream.as_deref_mut(), data)?;
+                if let Stored::Unit { .. } = Stored::in_cell(&slot)
+                    && let Some(stream) = stream
+                {
+                    self.take_out_read(page, &mut slot, stream, data);
+                }
+                Ok(decoded)
             }
             None => {
                 data.fill(0);

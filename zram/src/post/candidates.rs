@@ -22,6 +22,7 @@ use host::{PAGE_SIZE, clock};
 use zsmalloc::CellGuard;
 
 use crate::cells::flags::{self, PP};
+use crate::cells::unit::unit_of;
 use crate::cells::{Change, Stored};
 use crate::device::Zram;
 use crate::terms::PostError;
@@ -32,6 +33,15 @@ const BUCKETS: usize = PAGE_SIZE / BUCKET_BYTES + 1; // 65
 const SECONDS: usize = 64;
 /// The number of ages that are told apart.
 const AGES: usize = SECONDS + 4 * (u32::BITS - SECONDS.ilog2()) as usize; // 168
+
+/// Which pages are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    /// Those that have an object of their own.
+    Objects,
+    /// Those in units too. The length of such a page is its share of the frame.
+    ObjectsAndUnits,
+}
 
 /// The facts by which a page is chosen.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +81,16 @@ impl<'z> Candidates<'z> {
         ranges: &[RangeInclusive<u64>],
         wanted: impl Fn(&Candidate) -> bool,
     ) -> Result<Candidates<'z>, PostError> {
+        Candidates::choose_of(zram, Kinds::Objects, ranges, wanted)
+    }
+
+    /// As [`Candidates::choose`], of some kinds of pages.
+    pub(crate) fn choose_of(
+        zram: &'z Zram,
+        kinds: Kinds,
+        ranges: &[RangeInclusive<u64>],
+        wanted: impl Fn(&Candidate) -> bool,
+    ) -> Result<Candidates<'z>, PostError> {
         let (buckets, _change) = ([const { Vec::new() }; BUCKETS], zram.counters.change());
         let mut chosen = Candidates { zram, buckets, highest: BUCKETS - 1, _change };
         let each = |candidate: &Candidate, slot: &mut CellGuard<'_>| {
@@ -84,20 +104,21 @@ impl<'z> Candidates<'z> {
             flags::set(slot, PP);
             Ok(())
         };
-        zram.each_object(ranges, each)?;
+        zram.each_of(kinds, ranges, each)?;
         Ok(chosen)
     }
 
     /// Chooses the pages that were last accessed longest ago, until their objects have `bytes`.
     pub(crate) fn coldest(
         zram: &'z Zram,
+        kinds: Kinds,
         bytes: u64,
         wanted: impl Fn(&Candidate) -> bool,
     ) -> Result<Candidates<'z>, PostError> {
         let now = clock::boot_seconds();
         let age = |page| bucket_of_age(now, zram.ages.as_ref().map_or(0, |ages| ages.of(page)));
         let mut of_age = [0; AGES];
-        zram.each_object(&zram.all_pages(), |candidate, _| {
+        zram.each_of(kinds, &zram.all_pages(), |candidate, _| {
             if wanted(candidate) {
                 of_age[age(candidate.page)] += candidate.len as u64;
             }
@@ -105,7 +126,7 @@ impl<'z> Candidates<'z> {
         })?;
         let (youngest, of_youngest) = youngest_needed(&of_age, bytes);
         let left = Cell::new(of_youngest);
-        Candidates::choose(zram, &zram.all_pages(), |candidate| {
+        Candidates::choose_of(zram, kinds, &zram.all_pages(), |candidate| {
             let age = age(candidate.page);
             let chosen = wanted(candidate) && (age > youngest || age == youngest && left.get() > 0);
             if chosen && age == youngest {
@@ -165,10 +186,11 @@ impl Drop for Candidates<'_> {
 }
 
 impl Zram {
-    /// Calls `each` with every page of `ranges` that is an object and will not be freed. The page's
-    /// slot is locked.
-    pub(crate) fn each_object(
+    /// Calls `each` with every page of `ranges` that is of these kinds and will not be freed. The
+    /// page's slot is locked.
+    pub(crate) fn each_of(
         &self,
+        kinds: Kinds,
         ranges: &[RangeInclusive<u64>],
         mut each: impl FnMut(&Candidate, &mut CellGuard<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
@@ -177,7 +199,7 @@ impl Zram {
             while page <= *range.end() {
                 let absent = self.slots.absent(page);
                 if absent == 0 {
-                    self.if_object(page, &mut each)?;
+                    self.if_of(kinds, page, &mut each)?;
                 }
                 page += absent.max(1);
             }
@@ -185,22 +207,34 @@ impl Zram {
         Ok(())
     }
 
-    fn if_object(
+    fn if_of(
         &self,
+        kinds: Kinds,
         page: u64,
         each: &mut impl FnMut(&Candidate, &mut CellGuard<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         // A glance comes first, because most pages of a disk are not objects.
-        if !matches!(self.peek(page), Stored::Blob { .. }) {
+        if self.len_of(kinds, self.peek(page)).is_none() {
             return Ok(());
         }
         let Some(mut slot) = self.slots.lock(page) else { return Ok(()) };
-        match Stored::in_cell(&slot) {
-            Stored::Blob { len, .. } => {
+        match self.len_of(kinds, Stored::in_cell(&slot)) {
+            Some(len) => {
                 let candidate = Candidate { page, len, bits: slot.client() };
                 each(&candidate, &mut slot)
             }
-            _ => Ok(()),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that a page of these kinds takes.
+    fn len_of(&self, kinds: Kinds, stored: Stored) -> Option<usize> {
+        match (stored, &self.values.units) {
+            (Stored::Blob { len, .. }, _) => Some(len),
+            (Stored::Unit { page }, Some(units)) if kinds == Kinds::ObjectsAndUnits => {
+                Some(units.unit(unit_of(page)).share())
+            }
+            _ => None,
         }
     }
 
@@ -273,7 +307,8 @@ mod tests {
         };
         let all: Vec<u64> = (0..PAGES).filter(cold).collect();
         let take = |bytes| {
-            let mut chosen = Candidates::coldest(&zram, bytes, |_| true).expect("memory");
+            let mut chosen =
+                Candidates::coldest(&zram, Kinds::Objects, bytes, |_| true).expect("memory");
             let mut pages: Vec<u64> = std::iter::from_fn(|| chosen.pop()).collect();
             pages.iter().for_each(|&page| zram.unmark_post(page));
             pages.sort_unstable();

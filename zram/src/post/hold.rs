@@ -16,7 +16,7 @@
 
 use host::PAGE_SIZE;
 
-use super::candidates::{Candidate, Candidates};
+use super::candidates::{Candidate, Candidates, Kinds};
 use super::recompress::is_wanted;
 use crate::cells::{bump, kind};
 use crate::device::{BAND, HoldStat, Zram};
@@ -139,7 +139,7 @@ impl Zram {
         let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);
         let bytes = self.excess(low).saturating_mul(RECOMPRESS_FOR_EACH);
-        let mut coldest = Candidates::coldest(self, bytes, wanted)?;
+        let mut coldest = Candidates::coldest(self, Kinds::Objects, bytes, wanted)?;
         while !coldest.is_empty() && self.excess(low) > 0 {
             let report = self.recompress_chosen(&mut coldest, &what, codec)?;
             bump(&self.settings.hold.recompressed, report.pages);
@@ -153,7 +153,7 @@ impl Zram {
     /// disk.
     fn write_back_coldest(&self, bytes: u64) -> Moved {
         let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
-        let coldest = match Candidates::coldest(self, bytes, |_| true) {
+        let coldest = match Candidates::coldest(self, Kinds::ObjectsAndUnits, bytes, |_| true) {
             Ok(coldest) => coldest,
             Err(error) => return Moved::none(&error),
         };

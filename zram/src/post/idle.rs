@@ -8,7 +8,7 @@
 //!
 //! Lock: one cell at a time.
 
-use super::candidates::Candidate;
+use super::candidates::{Candidate, Kinds};
 use crate::cells::flags::{self, IDLE};
 use crate::device::Zram;
 use crate::terms::{Idle, PostError};
@@ -38,7 +38,7 @@ impl Zram {
 
     fn mark_where(&self, idle: impl Fn(u64) -> bool) -> Result<u64, PostError> {
         let mut marked = 0;
-        self.each_object(&self.all_pages(), |candidate: &Candidate, slot| {
+        self.each_of(Kinds::ObjectsAndUnits, &self.all_pages(), |candidate: &Candidate, slot| {
             match (candidate.is_idle(), idle(candidate.page)) {
                 (false, true) => {
                     flags::set(slot, IDLE);

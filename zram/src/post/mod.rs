@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   policy -> hold -> recompress, write_back, idle -> candidates
-//!   tiers  -> tend -> rule, recompress, write_back -'
+//!   tiers  -> tend -> pack -> rule, recompress, write_back -'
 //!          '> train -> sample, uses
 //! ```
 //!
@@ -13,6 +13,7 @@
 mod candidates;
 mod hold;
 mod idle;
+mod pack;
 mod policy;
 mod recompress;
 mod rule;

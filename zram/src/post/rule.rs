@@ -110,9 +110,20 @@ impl Rule {
         self.densest_ages.is_some()
     }
 
+    /// Whether a page that was not used for so long is to be stored together with its neighbours.
+    pub(super) fn is_for_units(&self, unused_seconds: u32) -> bool {
+        let ages = self.ages(unused_seconds);
+        let leaves = self.write_back && ages >= WRITE_BACK_AGES;
+        self.densest_ages.is_some_and(|least| ages >= least) && !leaves
+    }
+
+    fn ages(&self, unused_seconds: u32) -> u32 {
+        unused_seconds.checked_div(self.age_seconds).unwrap_or(u32::MAX - 1)
+    }
+
     /// What is to be done with a page.
     pub(super) fn step(&self, page: &Look) -> Step {
-        let ages = page.unused_seconds.checked_div(self.age_seconds).unwrap_or(u32::MAX - 1);
+        let ages = self.ages(page.unused_seconds);
         match ages {
             0 if self.is_read_too_often(page) => Step::Faster,
             0 => Step::Leave,
@@ -222,6 +233,19 @@ mod tests {
         let asked = Rule { write_back: true, ..rule(Density::Balanced) };
         assert_eq!(asked.step(&old), Step::WriteBack);
         assert_eq!(asked.step(&page(Form::Latest, 64 * AGE - 1)), Step::Leave);
+    }
+
+    #[test]
+    fn pages_are_for_units_if_dense_and_until_they_are_written_back() {
+        let dense = rule(Density::Dense);
+        let asked = Rule { write_back: true, ..dense };
+        for (seconds, is_for, if_asked) in
+            [(39, false, false), (40, true, true), (640, true, false)]
+        {
+            assert_eq!(dense.is_for_units(seconds), is_for, "{seconds} s");
+            assert_eq!(asked.is_for_units(seconds), if_asked, "{seconds} s, with a disk");
+            assert!(!rule(Density::Balanced).is_for_units(seconds), "{seconds} s, balanced");
+        }
     }
 
     #[test]

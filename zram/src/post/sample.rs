@@ -18,7 +18,7 @@ use codec::Stream;
 use host::PAGE_SIZE;
 use zsmalloc::CellGuard;
 
-use super::candidates::Candidate;
+use super::candidates::{Candidate, Kinds};
 use crate::cells::{Stored, kind};
 use crate::device::Zram;
 use crate::terms::PostError;
@@ -68,20 +68,22 @@ impl Zram {
         let step = objects / SAMPLE_PAGES;
         let (mut index, mut pages) = (0, Vec::new());
         pages.try_reserve(SAMPLE_PAGES as usize).map_err(|_| PostError::NoMemory)?;
-        self.each_object(&self.all_pages(), |candidate: &Candidate, _: &mut CellGuard<'_>| {
+        let all = self.all_pages();
+        let each = |candidate: &Candidate, _: &mut CellGuard<'_>| {
             if index % step == step / 2 && pages.len() < SAMPLE_PAGES as usize {
                 pages.push(candidate.page);
             }
             index += 1;
             Ok(())
-        })?;
+        };
+        self.each_of(Kinds::ObjectsAndUnits, &all, each)?;
         Ok(pages)
     }
 
     /// Decodes a page without using it. False if it is no object any more, or is damaged.
     fn look_at(&self, page: u64, stream: &mut Stream, data: &mut [u8]) -> bool {
         let Some(slot) = self.slots.lock(page) else { return false };
-        matches!(Stored::in_cell(&slot), Stored::Blob { .. })
+        matches!(Stored::in_cell(&slot), Stored::Blob { .. } | Stored::Unit { .. })
             && self.decode_object(page, &slot, stream, data).is_ok()
     }
 }

@@ -5,6 +5,7 @@
 //!       ^                                                                    |
 //!       '--- next, in a later turn <-- slot locked again <-- stored <--------'
 //!                                      PP gone: it is used, and left as it is
+//!   before: runs of cold pages become units, see `pack`
 //! ```
 //!
 //! Marks: a page that pagelz did not make smaller is idle, which any use clears. A page that
@@ -22,15 +23,19 @@ use disk::DiskError;
 use host::{PAGE_SIZE, clock};
 use zsmalloc::Object;
 
-use super::candidates::{Candidate, Candidates};
+use super::candidates::{Candidate, Candidates, Kinds};
+use super::pack::Packing;
 use super::rule::{Form, Look, Rule, Step};
 use crate::cells::flags::{self, IDLE, INCOMPRESSIBLE, PP, priority};
-use crate::cells::{Stored, bump, stored};
+use crate::cells::totals::change;
+use crate::cells::{Stored, bump, read, stored};
 use crate::device::{Generation, Zram};
 use crate::terms::{PRIORITIES, PostError, TiersConfig, disk_error};
 
 /// Pages of a slice: those of a leaf.
 pub(super) const SLICE_PAGES: u64 = 512;
+/// A pool is compacted after a pass if 1/this of its pages became denser since the last time.
+const COMPACT_PART: u64 = 32;
 
 /// What came of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,10 +100,11 @@ impl Zram {
             let step = tender.step(candidate);
             !matches!(step, Step::Leave | Step::WriteBack)
         };
-        let mut chosen = Candidates::choose(self, &range, is_wanted)?;
-        if train && !chosen.is_empty() {
+        if train && !Candidates::choose(self, &range, is_wanted)?.is_empty() {
             return Ok(Slice::Train);
         }
+        tender.pack(start..end)?;
+        let mut chosen = Candidates::choose(self, &range, is_wanted)?;
         while let Some(page) = chosen.pop() {
             let tended = tender.tend(page).inspect_err(|_| self.unmark_post(page));
             // A page that is damaged is told by its next read. Without room it stays as it is.
@@ -118,7 +124,19 @@ impl Zram {
 
     fn end_pass_in_turn(&self) -> Slice {
         self.retire_unused();
+        self.compact_after_pass();
         Slice::Last
+    }
+
+    /// Pages that became denser left holes. A pool whose pages are read may never rest, because
+    /// reads take pages out of units, so its worker would not compact it.
+    fn compact_after_pass(&self) {
+        let tiering = &self.settings.tiering;
+        let (denser, before) = (read(&tiering.denser), read(&tiering.compacted_at));
+        if (denser - before) * COMPACT_PART > self.objects() {
+            self.slots.pool.compact();
+            change(&tiering.compacted_at, before, denser);
+        }
     }
 
     /// The first page from `page` on that may hold something.
@@ -139,7 +157,7 @@ impl Zram {
     ) -> Result<(), PostError> {
         let Some(backing) = &self.values.backing else { return Ok(()) };
         let is_old = |candidate: &Candidate| tender.step(candidate) == Step::WriteBack;
-        let chosen = Candidates::choose(self, &range, is_old)?;
+        let chosen = Candidates::choose_of(self, Kinds::ObjectsAndUnits, &range, is_old)?;
         if !chosen.is_empty() {
             // A disk that is full or fails is a trouble of its own, which is counted and told.
             let _ = self.write_chosen(backing, chosen, u64::MAX);
@@ -166,6 +184,15 @@ impl<'z> Tender<'z> {
         // Without a disk, pages that would go there are to become as dense as they can.
         let rule = rule.with_disk(zram.values.backing.is_some());
         Some(Tender { zram, rule, latest, densest, now: clock::boot_seconds() })
+    }
+
+    /// Makes units of the runs that begin in `pages`, if the density has them.
+    fn pack(&self, pages: Range<u64>) -> Result<(), PostError> {
+        let (Some(to), Some(units)) = (self.densest, &self.zram.values.units) else {
+            return Ok(());
+        };
+        let latest = (self.latest.priority, &self.latest.codec);
+        Packing::new(self.zram, units, &self.rule, (to, latest)).pack(pages)
     }
 
     /// What is to be done with a page that was chosen.

@@ -23,6 +23,8 @@ pub(crate) struct Uses {
     pub(crate) bytes: [u64; PRIORITIES],
     /// Pages on the backing disk.
     pub(crate) back: [u64; PRIORITIES],
+    /// Pages in units.
+    pub(crate) in_units: u64,
 }
 
 impl Uses {
@@ -55,6 +57,7 @@ impl Uses {
             }
             Stored::Disk { .. } => self.back[at] += 1,
             Stored::Shared { .. } => self.pages[0] += 1,
+            Stored::Unit { .. } => self.in_units += 1,
             Stored::Nothing | Stored::Unknown | Stored::Same(_) => {}
         }
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Neighbouring blocks go in one request. A page that fails stays in memory, and the others are
-//! tried. The limit and a full disk end the run.
+//! tried. The limit and a full disk end the run. A page of a unit is taken out before it is copied.
 //!
 //! Invariants
 //! - I1 a block that was taken is in the request, in flight, in a cell, or `spare`.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use disk::{DiskError, Flights, Landed};
 use host::PAGE_SIZE;
 
-use super::candidates::{Candidate, Candidates};
+use super::candidates::{Candidate, Candidates, Kinds};
 use crate::backing::{Backing, Place, offset_of};
 use crate::cells::flags::{INCOMPRESSIBLE, priority};
 use crate::cells::{Stored, stored};
@@ -52,7 +52,8 @@ impl Zram {
         let ranges = self.ranges_of(&what.pages)?;
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(&what.pages, candidate);
-        let candidates = Candidates::choose(self, &ranges, wanted)?;
+        let kinds = Kinds::ObjectsAndUnits;
+        let candidates = Candidates::choose_of(self, kinds, &ranges, wanted)?;
         self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX))
     }
 
@@ -88,6 +89,7 @@ impl Zram {
     /// object, or `None` if it was used meanwhile.
     fn copy_out(&self, page: u64, block: &mut [u8]) -> Result<Option<usize>, DiskError> {
         self.with_stream(|stream| {
+            self.take_out_chosen(page, stream, block)?;
             let Some((slot, len)) = self.lock_chosen(page) else { return Ok(None) };
             if self.config.compressed_writeback {
                 block[..len].copy_from_slice(slot.bytes().unwrap_or(&[]));

@@ -8,18 +8,21 @@
 //!   not decode.
 //! - Each object of the pool is named by one slot, shared or pending. Every page in memory decodes.
 //! - A shared object is used by as many slots as it counts.
+//! - Words of units are what is counted of them. Pages that cells say to be in units live there.
 //!
 //! Locks: one cell at a time. If the device is in use, sums may differ because the pool or the
 //! counters moved meanwhile. That is no defect, and the report says that it happened.
 
 use std::fmt;
 
+use codec::CodecError;
 use disk::DiskError;
 use host::PAGE_SIZE;
 use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PoolCheck};
 
 use crate::cells::flags::{IDLE, MARK, PP};
 use crate::cells::stored::pages;
+use crate::cells::unit::{bit_of, unit_of};
 use crate::cells::{SharedUses, Stored, kind};
 use crate::device::Zram;
 use crate::page::{Decoded, undecoded};
@@ -137,12 +140,25 @@ impl Zram {
             if let Stored::Shared { number } = stored {
                 *counted.shared.entry(number).or_default() += 1;
             }
+            match stored {
+                Stored::Unit { page: named } if named != page => {
+                    return Err(undecoded(page, CodecError::Corrupt));
+                }
+                Stored::Unit { .. } if self.is_decoded_with_another(page) => return Ok(()),
+                _ => {}
+            }
             // A page on the backing disk is not read here. `check_backing` reads it.
             match self.decode(&slot, Some(stream), &mut data) {
                 Ok(Decoded::Page | Decoded::Back(_)) => Ok(()),
                 Err(error) => Err(undecoded(page, error)),
             }
         })
+    }
+
+    /// Whether another page of a unit decodes the frame for all of them: the first that lives.
+    fn is_decoded_with_another(&self, page: u64) -> bool {
+        let live = self.values.units.as_ref().map_or(0, |units| units.unit(unit_of(page)).live);
+        live & bit_of(page) != 0 && live & (bit_of(page) - 1) != 0
     }
 
     fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), ZramDefect> {
@@ -166,7 +182,10 @@ impl Zram {
         pending.objects += pool.pending;
         let slots = counted.tally.counts[kind::BLOB];
         let shared = self.values.sharing.as_ref().map(|it| it.stat()).unwrap_or_default();
-        if slots + pending.objects + shared.objects != pool.objects + shared.pages {
+        let units = self.values.units.as_ref().map(|it| (it.stat().pages, it.pieces()));
+        let (in_units, pieces) = units.unwrap_or_default();
+        let named = slots + pending.objects + shared.objects + pieces;
+        if named != pool.objects + shared.pages + in_units {
             let pool = pool.objects;
             let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
             return Err(ZramDefect(what));
@@ -174,6 +193,9 @@ impl Zram {
         if let Some(sharing) = &self.values.sharing {
             let all_drained = self.memory().deferred().jobs == 0;
             sharing.check(&counted.shared, all_drained).map_err(ZramDefect)?;
+        }
+        if let Some(units) = &self.values.units {
+            units.check().map_err(ZramDefect)?;
         }
         self.check_uses("interned words", counted.interned, self.values.words.uses())?;
         let Some(backing) = &self.values.backing else { return Ok(()) };
@@ -198,7 +220,7 @@ impl Zram {
 /// The client's bits that no slot with this content may have while nothing is under way.
 fn allowed_not(stored: Stored) -> u8 {
     match stored {
-        Stored::Blob { .. } => PP,
+        Stored::Blob { .. } | Stored::Unit { .. } => PP,
         Stored::Nothing
         | Stored::Unknown
         | Stored::Same(_)

@@ -19,15 +19,15 @@ use zsmalloc::LEAF_CELLS;
 
 use crate::backing::BdStat;
 use crate::cells::stored::pages;
-use crate::cells::{Ages, SharedStat, Sharing, TroubleStat, kind, read};
+use crate::cells::{Ages, SharedStat, Sharing, TroubleStat, UnitStat, Units, kind, read};
 use crate::device::Zram;
 
 /// The parts of `metadata_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Cells, the root that names their leaves, words of same-filled pages, times of the last
-    /// access, counters, the bits and checksums of blocks of the backing disk, and what finds and
-    /// counts equal pages.
+    /// access, counters, the bits and checksums of blocks of the backing disk, what finds and
+    /// counts equal pages, and what is known of units.
     pub slot_table: u64,
     /// Cells of single handles.
     pub handle_table: u64,
@@ -83,6 +83,9 @@ pub struct ZramStat {
     /// Pages that are stored once for several, and what that saved. `None` unless the device shares
     /// equal pages.
     pub shared: Option<SharedStat>,
+    /// Pages that are stored together with their neighbours. `None` unless the device may have
+    /// such.
+    pub units: Option<UnitStat>,
     /// Frames freed by compaction.
     pub pages_compacted: u64,
     /// Times that compaction gave the lock of a size class up early, because a thread waited for
@@ -196,6 +199,7 @@ impl Zram {
             mem_used_max: stats.mem_used_max,
             same_pages: tally.counts[kind::SAME],
             shared: self.values.sharing.as_ref().map(Sharing::stat),
+            units: self.values.units.as_ref().map(Units::stat),
             pages_compacted: stats.pages_compacted,
             compaction_yields: stats.compaction_yields,
             huge_pages: tally.counts[kind::HUGE],
@@ -243,7 +247,7 @@ impl Zram {
         let has_thread = usize::from(self.settings.tiering.has_owner());
         let thread = has_thread * self.config.algorithm.thread_bytes();
         let here = self.streams.heap_bytes() + self.dictionary_bytes() + thread;
-        here as u64 + self.generations.bytes()
+        here as u64 + self.generations.bytes() + read(&self.settings.tiering.packing_bytes)
     }
 
     /// Bytes of the dictionaries of all algorithms. A dictionary that two algorithms share counts
@@ -252,13 +256,15 @@ impl Zram {
         self.codecs().map(|codec| codec.dictionary_bytes()).sum()
     }
 
-    /// Bytes of the tables besides the cells: ages, blocks of the backing disk, and tables for
-    /// equal pages. The result has the bytes that are mapped, and those on the heap.
+    /// Bytes of the tables besides the cells: ages, blocks of the backing disk, tables for equal
+    /// pages, and those of units. The result has the bytes that are mapped, and those on the heap.
     fn beside_bytes(&self) -> (u64, u64) {
         let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
         let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
         let sharing = self.values.sharing.as_ref().map_or((0, 0), Sharing::table_bytes);
-        (ages.0 + blocks.0 + sharing.0, ages.1 + blocks.1 + sharing.1)
+        let units = self.values.units.as_ref().map_or((0, 0), Units::table_bytes);
+        let parts = [ages, blocks, sharing, units];
+        parts.iter().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1))
     }
 
     /// The addresses of all tables that belong to the device alone.
@@ -266,8 +272,9 @@ impl Zram {
         let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
         let ages = self.ages.iter().map(Ages::range);
         let sharing = self.values.sharing.iter().flat_map(Sharing::table_ranges);
+        let units = self.values.units.iter().flat_map(Units::table_ranges);
         let root = std::iter::once(self.slots.root_range());
-        root.chain(ages).chain(blocks).chain(sharing).collect()
+        root.chain(ages).chain(blocks).chain(sharing).chain(units).collect()
     }
 
     /// The line of the kernel's `mm_stat`.
@@ -290,7 +297,8 @@ impl Zram {
     /// costs only a few loads.
     pub fn compr_data_size(&self) -> u64 {
         let shared = self.values.sharing.as_ref().map_or(0, |sharing| sharing.stat().bytes);
-        self.counters.tally().bytes + shared
+        let units = self.values.units.as_ref().map_or(0, |units| units.stat().bytes);
+        self.counters.tally().bytes + shared + units
     }
 
     /// Touched frames of zspages, in bytes. Unlike [`Zram::stat`], this does not ask the system.

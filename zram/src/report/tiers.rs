@@ -47,6 +47,14 @@ impl Zram {
             let at = usize::from(priority);
             Tier { algorithm, generation, pages: uses.pages[at], bytes: uses.bytes[at] }
         };
-        tiers.into_iter().map(tier).collect()
+        tiers.into_iter().map(tier).chain(self.units_tier(uses)).collect()
+    }
+
+    /// Pages in units, if there may be some.
+    fn units_tier(&self, uses: &Uses) -> Option<Tier> {
+        let (_, codec) = self.config.configured_densest()?;
+        let bytes = self.values.units.as_ref()?.stat().bytes;
+        let algorithm = format!("{} units", codec.algorithm());
+        Some(Tier { algorithm, generation: None, pages: uses.in_units, bytes })
     }
 }

@@ -83,6 +83,11 @@ impl ZramConfig {
             .find_map(|(priority, codec)| Some((priority, codec.as_ref()?)))
     }
 
+    /// Whether pages may be stored in units. Tiers of the density `dense` make them.
+    pub(crate) fn has_units(&self) -> bool {
+        self.track_ages && self.configured_densest().is_some_and(|(_, codec)| codec.packs_units())
+    }
+
     /// Whether an algorithm is configured for a priority.
     pub(crate) fn has_priority(&self, priority: u8) -> bool {
         match usize::from(priority).checked_sub(1) {

@@ -3,7 +3,7 @@
 //! ```text
 //!   fast       every page as it was written
 //!   balanced   a page that nobody used for two ages: pagelz with tables of the device
-//!   dense      the same after one age; after four, zstd if that is smaller
+//!   dense      the same after one age; after four, zstd with its neighbours, or alone
 //! ```
 //!
 //! Invariant: a density says where pages should be, and never what they read as.
@@ -20,7 +20,7 @@ pub enum Density {
     Fast,
     /// Pages that were not used for two ages are denser.
     Balanced,
-    /// They are denser sooner, and the cold ones are as dense as they can be.
+    /// They are denser sooner. The cold ones are as dense as can be, also with their neighbours.
     Dense,
 }
 

@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 use serve::fuse::{Fuse, FuseWay};
 use zram::{
-    Attribute, Device, SharedStat, Tier, TierStat, Training, TroubleStat, Verdict, ZramCheck,
-    ZramStat,
+    Attribute, Device, SharedStat, Tier, TierStat, Training, TroubleStat, UnitStat, Verdict,
+    ZramCheck, ZramStat,
 };
 use zsmalloc::{ClassRow, ClassTable};
 
@@ -27,6 +27,7 @@ pub(crate) fn stat(stat: &ZramStat) -> Value {
         "mem_used_max": stat.mem_used_max,
         "same_pages": stat.same_pages,
         "shared": stat.shared.map(shared),
+        "units": stat.units.map(units),
         "pages_compacted": stat.pages_compacted,
         "compaction_yields": stat.compaction_yields,
         "huge_pages": stat.huge_pages,
@@ -152,6 +153,16 @@ fn shared(stat: SharedStat) -> Value {
         "objects": stat.objects,
         "bytes": stat.bytes,
         "saved_bytes": stat.saved_bytes,
+    })
+}
+
+/// The units of neighbouring pages.
+fn units(stat: UnitStat) -> Value {
+    json!({
+        "units": stat.units,
+        "pages": stat.pages,
+        "dead_pages": stat.dead_pages,
+        "bytes": stat.bytes,
     })
 }
 

@@ -91,6 +91,12 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
         let objects = count(shared["objects"].as_u64().unwrap_or(0), "object");
         row(text, "    of it shared", pages, &format!("equal pages in {objects}; saves {saved}"));
     }
+    let units = &figures.0["units"];
+    if let Some(pages) = units["pages"].as_u64().filter(|&pages| pages > 0) {
+        let dead = count(units["dead_pages"].as_u64().unwrap_or(0), "page");
+        let units = count(units["units"].as_u64().unwrap_or(0), "unit");
+        row(text, "    of it packed", pages, &format!("cold neighbours in {units}; {dead} dead"));
+    }
     row(text, "  huge", figures.get("huge_pages"), "incompressible, stored as they are");
     row(text, "  same-filled", figures.get("same_pages"), "one repeated word, stored as nothing");
     if figures.written_back() > 0 {

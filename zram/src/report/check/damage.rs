@@ -5,6 +5,7 @@
 //! - If one thing that is counted is wrong, the recount names it, and nothing else comes first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use codec::same::Same;
 use disk::RamDisk;
@@ -12,9 +13,9 @@ use host::PAGE_SIZE;
 use zsmalloc::{CellGuard, LeafSums, LeafTally};
 
 use crate::cells::flags::{IDLE, PP};
-use crate::cells::stored::put_same;
-use crate::cells::{Stored, kind};
-use crate::{Selection, WriteBack, Zram, ZramConfig, small};
+use crate::cells::stored::{put_same, put_unit};
+use crate::cells::{Stored, Units, kind};
+use crate::{Density, Selection, TiersConfig, WriteBack, Zram, ZramConfig, small};
 
 /// A page whose object is compressed, one that is same-filled by an interned word, one that does
 /// not compress, and one on the backing disk.
@@ -148,6 +149,40 @@ fn wrong_blocks_of_the_backing_disk_are_found() {
     shows(given, "1 slots use blocks of the backing disk, counted 0");
     let miscounted = |device: &Zram| blocks(device, |it| it.blocks.miscount());
     shows(miscounted, "1 blocks are in use, counted 2");
+}
+
+/// A device of which all pages are in two units.
+fn packed() -> Zram {
+    let mut config = ZramConfig { track_ages: true, ..ZramConfig::new("zram0", 1 << 17) };
+    config.recompression[2] = Some("zstd".parse().expect("a codec"));
+    let device = Zram::new(small::memory(), config).expect("a device");
+    (0..32).for_each(|page| device.write_page(page, &text(page as usize)).expect("room"));
+    let tiers = TiersConfig { age: Duration::ZERO, ..TiersConfig::new(Density::Dense) };
+    device.tend(&tiers).expect("memory");
+    assert_eq!(device.stat().units.map(|stat| stat.pages), Some(32));
+    device.check().expect("sound before the damage");
+    device
+}
+
+#[test]
+fn wrong_units_are_found() {
+    let shows = |damage: fn(&Zram, &Units), finding: &str| {
+        let device = packed();
+        damage(&device, device.values.units.as_ref().expect("it has some"));
+        let defect = device.check().expect_err("damaged").0;
+        assert!(defect.contains(finding), "{defect:?} is not about {finding:?}");
+    };
+    shows(|_, units| units.miscount(), "counted (UnitStat { units: 2, pages: 32, dead_pages: 1");
+    shows(|_, units| units.retire(20), "page 20: ");
+    let of_another = |device: &Zram, _: &Units| put_unit(&mut slot(device, 20), 3, 21);
+    shows(of_another, "page 20: ");
+    let cleared = |device: &Zram, _: &Units| {
+        let mut slot = slot(device, 20);
+        let before = Stored::in_cell(&slot);
+        slot.clear();
+        crate::cells::enter(&device.counters, &slot, before);
+    };
+    shows(cleared, "slots name 31 objects");
 }
 
 #[test]
