@@ -72,11 +72,6 @@ fn overwrite_while_a_unit_is_made() {
 }
 
 #[test]
-fn discard_of_the_leaf_while_a_unit_is_made() {
-    while_made(false, |zram| zram.discard_pages(0..LEAF_PAGES).expect("in range"), [0, 0]);
-}
-
-#[test]
 fn discard_of_the_page_that_lives_while_a_unit_is_made_anew() {
     while_made(true, |zram| zram.discard_pages(0..1).expect("in range"), [0, 2]);
 }
