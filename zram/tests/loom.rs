@@ -30,8 +30,14 @@ const LEAF: u64 = LEAF_CELLS as u64 * PAGE;
 
 /// `loom::model` with room for the many atomics of a whole device.
 fn model(scenario: impl Fn() + Sync + Send + 'static) {
+    model_within(None, scenario);
+}
+
+/// With so many preemptions at most, instead of what the environment says.
+fn model_within(preemptions: Option<usize>, scenario: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
+    builder.preemption_bound = preemptions.or(builder.preemption_bound);
     builder.check(scenario);
 }
 

@@ -14,8 +14,11 @@ use loom::thread;
 use ramfold_zram::{Density, TiersConfig, Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
-use crate::{LEAF, blob, byte_at, model};
+use crate::{LEAF, blob, byte_at, model_within};
 
+/// Each step that makes or reads a unit compresses in earnest, so that two preemptions take half an
+/// hour.
+const PREEMPTIONS: Option<usize> = Some(1);
 const LEAF_PAGES: u64 = LEAF_CELLS as u64;
 
 fn device(worker: bool) -> Arc<Zram> {
@@ -44,7 +47,7 @@ fn pages_in_units(zram: &Zram) -> u64 {
 
 /// `disturb` comes at any moment while the unit of both pages is made, or made anew.
 fn while_made(anew: bool, disturb: fn(&Zram), expected: [u8; 2]) {
-    model(move || {
+    model_within(PREEMPTIONS, move || {
         let zram = device(false);
         if anew {
             tend(&zram);
@@ -83,7 +86,7 @@ fn read_of_the_page_that_lives_while_a_unit_is_made_anew() {
 
 #[test]
 fn the_last_two_pages_leave_at_once() {
-    model(|| {
+    model_within(PREEMPTIONS, || {
         let zram = device(false);
         tend(&zram);
         assert_eq!(pages_in_units(&zram), 2);
@@ -99,7 +102,7 @@ fn the_last_two_pages_leave_at_once() {
 /// The leaf is drained by the other thread, at any moment.
 #[test]
 fn pages_are_written_and_packed_while_their_old_leaf_is_drained() {
-    model(|| {
+    model_within(PREEMPTIONS, || {
         let zram = device(true);
         tend(&zram);
         zram.discard_pages(0..LEAF_PAGES).expect("in range");
