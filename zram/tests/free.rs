@@ -18,20 +18,15 @@ use disk::Disk;
 use proptest::prelude::*;
 use ramfold_zram::study::{FreeDesign, QueueConfig, Study};
 use ramfold_zram::{Zram, ZramConfig};
-use zsmalloc::{Memory, MemoryConfig};
+use zsmalloc::Memory;
+
+use memory::memory;
+
+#[path = "support/memory.rs"]
+mod memory;
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 1100;
-
-fn memory(worker: bool) -> Arc<Memory> {
-    let config = MemoryConfig {
-        arena_frames: 1 << 14,
-        entries_max: 1 << 16,
-        expected_bytes: 64 << 20,
-        worker,
-    };
-    Memory::new(config).expect("address space")
-}
 
 fn device(memory: &Arc<Memory>, free: FreeDesign, deferred: QueueConfig) -> Zram {
     let study = Study { free, deferred, ..Study::default() };

@@ -21,25 +21,15 @@ use ramfold_zram::{Zram, ZramConfig};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zsmalloc::{Memory, MemoryConfig};
 
+use random::Random;
+
+#[path = "support/random.rs"]
+mod random;
+
 const PAGE: u64 = 4096;
 const PAGES: u64 = 1024 << 8; // 1 GiB
 /// The allowed growth over the first cycle's peak.
 const GROWTH_MAX_PERCENT: u64 = 3;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 16) % bound
-    }
-}
 
 fn device() -> Zram {
     let config = MemoryConfig {

@@ -17,6 +17,11 @@ use disk::Disk;
 use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
+use random::Random;
+
+#[path = "support/random.rs"]
+mod random;
+
 const PAGE: usize = 4096;
 const THREADS: u64 = 4;
 
@@ -33,21 +38,6 @@ fn device_with(worker: bool, size: u64) -> Zram {
     };
     let memory: Arc<Memory> = Memory::new(config).expect("address space");
     Zram::new(memory, ZramConfig::new("zram0", size)).expect("a device")
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 16) % bound
-    }
 }
 
 /// A page in which every 64 bytes say which thread wrote it, and in which version.

@@ -22,22 +22,19 @@ use disk::{Disk, RamDisk};
 use ramfold_zram::{
     Density, Idle, Recompress, Selection, TiersConfig, UnitStat, WriteBack, Zram, ZramConfig,
 };
-use zsmalloc::{Memory, MemoryConfig};
+
+use memory::memory;
+use random::Random;
+
+#[path = "support/memory.rs"]
+mod memory;
+#[path = "support/random.rs"]
+mod random;
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 1100;
 /// Pages of a run.
 const RUN: u64 = 16;
-
-fn memory(worker: bool) -> Arc<Memory> {
-    let config = MemoryConfig {
-        arena_frames: 1 << 14,
-        entries_max: 1 << 16,
-        expected_bytes: 64 << 20,
-        worker,
-    };
-    Memory::new(config).expect("address space")
-}
 
 fn config() -> ZramConfig {
     let mut config = ZramConfig::new("zram0", PAGES * PAGE as u64);
@@ -59,21 +56,6 @@ fn tend(zram: &Zram, density: Density) {
 fn units(zram: &Zram) -> UnitStat {
     zram.check().expect("no defect");
     zram.stat().units.expect("it may have some")
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 16) % bound
-    }
 }
 
 /// A page that has some bytes of its own, and many that its neighbours have too.

@@ -193,16 +193,14 @@ fn make_room(state: &mut State, pages: i64) {
         if !lacks(state) || overflows(state) {
             break;
         }
-        match step(state, OWN) {
-            Step::Nothing => break,
-            Step::Vain if vain == VAIN_MAX && state.forks > 0 => {
-                // The pager goes on looking. When it finds something, threads wait again.
-                state.fold.iter_mut().for_each(|fold| fold.stuck = true);
-                break;
-            }
-            Step::Vain => vain += 1,
-            Step::Rested => {}
-            Step::Stored(_) => vain = 0,
+        let step = step(state, OWN);
+        vain = after(step, vain);
+        if vain > VAIN_MAX && state.forks > 0 {
+            // The pager goes on looking. When it finds something, threads wait again.
+            state.fold.iter_mut().for_each(|fold| fold.stuck = true);
+        }
+        if step == Step::Nothing {
+            break;
         }
     }
     if lacks(state) && overflows(state) {
@@ -210,6 +208,15 @@ fn make_room(state: &mut State, pages: i64) {
     }
     if let Some(fold) = &state.fold {
         add(&fold.slot.stall_ns, began.elapsed().as_nanos() as u64);
+    }
+}
+
+/// How many steps in turn were in vain after one more.
+fn after(step: Step, vain: usize) -> usize {
+    match step {
+        Step::Vain => vain + 1,
+        Step::Stored(_) => 0,
+        Step::Rested | Step::Nothing => vain,
     }
 }
 
@@ -400,4 +407,16 @@ pub(crate) fn pages(start: usize, len: usize) -> Range<usize> {
 pub(crate) fn ask(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: the program asks for it; what it changes is noted by the caller.
     unsafe { pass(number, arguments) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_in_vain_are_counted_until_something_leaves() {
+        let after_all = |steps: &[Step]| steps.iter().fold(0, |vain, &step| after(step, vain));
+        assert_eq!(after_all(&[Step::Vain, Step::Rested, Step::Vain, Step::Nothing]), 2);
+        assert_eq!(after_all(&[Step::Vain, Step::Vain, Step::Stored(4), Step::Vain]), 1);
+    }
 }

@@ -18,7 +18,7 @@ pub struct RunCounts {
     pub stored_faults: u64,
     /// Faults on pages that were on their way out.
     pub staged_faults: u64,
-    /// First touches that were faults.
+    /// First touches, and first writes to what forks share, that were faults.
     pub first_touches: u64,
     /// Nanoseconds for which faults waited until there was room.
     pub stall_ns: u64,

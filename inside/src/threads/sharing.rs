@@ -4,8 +4,8 @@
 //! to it, each has a page of its own. The system tells nobody of that, so the pager asks: a
 //! program can copy all that it shares in a moment.
 //!
-//! Invariant: a page that became this process's own is known soon after, in a time that does not
-//! grow with what the process does. Lock: none; the pager's thread alone is here.
+//! Invariant: asking takes at most a sixteenth of the pager's time. Lock: none; the pager's thread
+//! alone is here.
 
 use std::time::{Duration, Instant};
 

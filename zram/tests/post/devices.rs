@@ -4,21 +4,12 @@ use std::sync::Arc;
 
 use disk::{Disk, FaultyDisk, RamDisk};
 use ramfold_zram::{Selection, WriteBack, Zram, ZramConfig};
-use zsmalloc::{Memory, MemoryConfig};
+
+pub(crate) use crate::memory::memory;
 
 pub(crate) const PAGE: usize = 4096;
 /// The number of pages, for tests to which it does not matter.
 pub(crate) const PAGES: u64 = 1100;
-
-pub(crate) fn memory(worker: bool) -> Arc<Memory> {
-    let config = MemoryConfig {
-        arena_frames: 1 << 14,
-        entries_max: 1 << 16,
-        expected_bytes: 64 << 20,
-        worker,
-    };
-    Memory::new(config).expect("address space")
-}
 
 pub(crate) fn device(config: ZramConfig) -> Zram {
     Zram::new(memory(false), config).expect("a device")

@@ -6,6 +6,8 @@
 mod cold;
 mod devices;
 mod meddled;
+#[path = "../support/memory.rs"]
+mod memory;
 mod policy;
 mod recompress;
 mod threads;
