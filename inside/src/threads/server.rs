@@ -384,6 +384,8 @@ impl<'a> Server<'a> {
     fn unguard(&mut self, address: usize) {
         let engine = self.engine;
         let mut state = engine.urgent();
+        // relaxed: a figure. It counts before the thread goes on, so that the thread can see it.
+        self.slot.first_touches.fetch_add(1, Ordering::Relaxed);
         let mut unguard = || engine.unguard(&mut state, address);
         let copies = if self.passage.is_on() {
             self.wakes.push(address);
@@ -392,8 +394,6 @@ impl<'a> Server<'a> {
             unguard()
         };
         drop(state);
-        // relaxed: a figure.
-        self.slot.first_touches.fetch_add(1, Ordering::Relaxed);
         self.grown(u64::from(copies));
     }
 
