@@ -49,16 +49,17 @@ impl Sources {
     fn beside(manifest: &Path, version: &str) -> Sources {
         let beside = manifest.parent().expect("a package has a folder");
         let packed = !beside.join("inside/Cargo.toml").exists();
-        let folder = |name: &str| match packed {
-            true => beside.join(format!("ramfold-{name}-{version}")),
-            false => beside.join(name),
+        let folder = |name: &&str| match packed {
+            true => format!("ramfold-{name}-{version}"),
+            false => (*name).to_owned(),
         };
-        let folders: Vec<PathBuf> = CRATES.iter().map(|name| folder(name)).collect();
-        for folder in &folders {
-            println!("cargo::rerun-if-changed={}", folder.join("src").display());
-            println!("cargo::rerun-if-changed={}", folder.join("Cargo.toml").display());
+        let names: Vec<String> = CRATES.iter().map(folder).collect();
+        for name in &names {
+            // From this package on: two checkouts may share a target directory.
+            println!("cargo::rerun-if-changed=../{name}/src");
+            println!("cargo::rerun-if-changed=../{name}/Cargo.toml");
         }
-        Sources { folders, packed }
+        Sources { folders: names.iter().map(|name| beside.join(name)).collect(), packed }
     }
 
     /// Builds the archive, and gives its path.

@@ -170,7 +170,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
                 lost("a word changed");
             };
             fold.store.read(slot, to).unwrap_or_else(|why| lost(why));
-            fold.store.give_back(slot);
+            fold.store.came(place.start + page * PAGE, slot);
         }
         if !reach::put(place.start, buffer) {
             lost("the system refuses to put its memory back");

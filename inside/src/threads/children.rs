@@ -196,7 +196,10 @@ impl Child {
             Place::Slot(_) => {
                 let (group, page) = (address & !(GROUP - 1), page_in_group(address));
                 let wanted = book.stored(group) & aligned(page, window);
-                let came = engine.bring_stored(uffd, book, group, wanted, page, buffer);
+                let came =
+                    engine.bring_stored(uffd, book, group, wanted, page, buffer, |_, slot| {
+                        engine.store.give_back(slot)
+                    });
                 (came.pages & bits(page, 1), came.errno)
             }
             // Trays were emptied of what the child needs.

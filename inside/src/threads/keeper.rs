@@ -170,7 +170,7 @@ impl Keeper {
     fn hold(&mut self, used: u64, quota: u64) -> u64 {
         let margin = (quota / 64).max(1 << 20) as i64;
         let room = quota as i64 - used as i64;
-        let has_shrunk = self.sharing.has_shrunk();
+        let (has_shrunk, shared_by) = (self.sharing.has_shrunk(), self.sharing.shared_by());
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
                 fold.room = room / PAGE as i64;
@@ -178,6 +178,7 @@ impl Keeper {
                 fold.quota = quota;
                 fold.is_written = self.writer.is_some();
                 fold.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
+                fold.store.set_shared_by(shared_by);
             }
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();

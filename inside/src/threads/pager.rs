@@ -337,6 +337,7 @@ impl Pager {
                 engine.guard();
             }
         }
+        engine.store.set_shared_by(self.sharing.shared_by());
         if self.sharing.has_shrunk() || self.shelved.elapsed() > SHELF_TIME {
             self.shelved = Instant::now();
             engine.clear_shelf();

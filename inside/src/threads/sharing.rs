@@ -55,6 +55,11 @@ impl Sharing {
         self.bytes >= GROWTH
     }
 
+    /// The forks after which much is shared still; `None` if little is.
+    pub(super) fn shared_by(&self) -> Option<u32> {
+        self.is_much().then_some(self.forks)
+    }
+
     /// Whether pages have become this process's own since it last said so. They may leave now.
     pub(super) fn has_shrunk(&mut self) -> bool {
         let has_shrunk = self.bytes + GROWTH <= self.most;

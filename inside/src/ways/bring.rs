@@ -173,7 +173,10 @@ impl Engine {
             wanted &= self.resident.empty(group) | bits(page, 1);
         }
         let began = (watched && wanted.count_ones() == 1).then(Instant::now);
-        let came = self.bring_stored(&self.uffd, &mut state.book, group, wanted, page, buffer);
+        let book = &mut state.book;
+        let came = self.bring_stored(&self.uffd, book, group, wanted, page, buffer, |at, slot| {
+            self.store.came(at, slot)
+        });
         if let Some(began) = began {
             state.worth.page_took(began.elapsed());
         }
@@ -183,7 +186,9 @@ impl Engine {
         came
     }
 
-    /// Puts pages of a group in their places that the store has, the run with `page` last.
+    /// Puts pages of a group in their places that the store has, the run with `page` last. `came`
+    /// gets the address of each page and the slot that the book does not name any more.
+    #[expect(clippy::too_many_arguments, reason = "a book and a descriptor may be of a child")]
     pub(crate) fn bring_stored(
         &self,
         uffd: &Uffd,
@@ -192,6 +197,7 @@ impl Engine {
         wanted: u64,
         page: usize,
         buffer: &mut [u8],
+        came: impl Fn(usize, u32),
     ) -> Came {
         let slot = |book: &Book, page: usize| match book.word(group + page * PAGE).place() {
             Place::Slot(slot) => slot,
@@ -207,8 +213,9 @@ impl Engine {
             // SAFETY: the bytes are the pages' own, by their words.
             let progress = unsafe { uffd.copy(group + first * PAGE, bytes) };
             for at in first..first + progress.pages {
-                self.store.give_back(slot(book, at));
-                book.set(group + at * PAGE, Word::PROGRAM);
+                let address = group + at * PAGE;
+                came(address, slot(book, at));
+                book.set(address, Word::PROGRAM);
             }
             progress
         });

@@ -4,10 +4,12 @@
 //!   out    bring
 //!     `--> engine <--'   <-- inherit: of a forked child
 //!   trays, store, leaving, trials, worth
+//!            |--> doubles: slots that a fork shares
 //!            `--> writer, written, order, windows: pages on a disk
 //! ```
 
 mod bring;
+mod doubles;
 mod engine;
 mod inherit;
 mod leaving;

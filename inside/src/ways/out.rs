@@ -255,7 +255,7 @@ impl Engine {
                 return Kept::Yes;
             }
             drop(state);
-            self.store.give_back(slot);
+            self.store.came(home, slot);
             return Kept::Gone;
         }
         self.put_back(tray, place, page);

@@ -14,6 +14,7 @@
 //!
 //! Lock: that of the slots, a short one. The device has its own.
 
+use super::doubles::Doubles;
 use super::order::Kind;
 use super::windows;
 use super::writer::{Pages, Writer};
@@ -63,8 +64,9 @@ struct Slots {
     free: Vec<u32>,
     /// Slots from here on were never used.
     next: u32,
-    /// Books beyond the first that name a slot.
+    /// Books, and doubles, beyond the first that name a slot.
     shared: HashMap<u32, u32>,
+    doubles: Doubles,
 }
 
 /// What a store holds.
@@ -120,18 +122,52 @@ impl Store {
         Ok(Store { zram, slots, wasted, seal, fetched, refuses: AtomicBool::new(false) })
     }
 
-    /// Keeps the page of an address, and gives its slot; `None` if there is no room.
+    /// Keeps the page of an address, and gives its slot; `None` if there is no room. A slot that
+    /// the page has still is taken, if it has the same bytes.
     pub(crate) fn keep(&self, address: usize, page: &[u8]) -> Option<u32> {
+        let double = self.lock().doubles.take(address);
+        if let Some((slot, compares)) = double {
+            if compares && self.has(slot, page) {
+                self.lock().doubles.was_same();
+                return Some(slot);
+            }
+            self.give_back(slot);
+        }
         let slot = self.lock().take(self.zram.pages())?;
         let place = (address / PLACE) as u64;
         if self.zram.write_page_of(u64::from(slot), place, page).is_err() {
             self.lock().free.push(slot);
             return None;
         }
+        self.lock().doubles.filled(slot);
         if self.seal.is_some() {
             self.kept(slot);
         }
         Some(slot)
+    }
+
+    /// Whether a slot has these bytes. One that cannot be read has others.
+    fn has(&self, slot: u32, page: &[u8]) -> bool {
+        let mut bytes = vec![0; PAGE];
+        self.read(slot, &mut bytes).is_ok() && bytes == page
+    }
+
+    /// The page of a slot is in place at its address, and a book does not name the slot any more.
+    /// While a fork shares the store, the slot may stay.
+    pub(crate) fn came(&self, address: usize, slot: u32) {
+        let named_no_more = self.lock().doubles.came(address, slot);
+        named_no_more.into_iter().for_each(|slot| self.give_back(slot));
+    }
+
+    /// Says whether another process shares the store, and after how many forks. When that has
+    /// ended, the slots of pages that came back are free, some at each call.
+    pub(crate) fn set_shared_by(&self, forks: Option<u32>) {
+        let leaving = {
+            let mut slots = self.lock();
+            slots.doubles.set_shared_by(forks);
+            slots.doubles.leaving()
+        };
+        leaving.into_iter().for_each(|slot| self.give_back(slot));
     }
 
     /// A page came that may go to the disk. One that repeats a word takes no memory.
@@ -210,6 +246,7 @@ impl Store {
             }
             return;
         }
+        slots.doubles.freed(slot);
         if !slots.written.forget(slot) {
             return;
         }
@@ -385,11 +422,14 @@ impl Store {
     /// What is held.
     pub(crate) fn held(&self) -> Held {
         let [here, compr_data_size, ..] = self.zram.mm_stat().0;
-        let disk = match &self.seal {
-            Some(_) => self.lock().written.windows.live() * PAGE as u64,
-            None => 0,
+        let (live, doubles) = {
+            let slots = self.lock();
+            (self.seal.as_ref().map_or(0, |_| slots.written.windows.live()), slots.doubles.count())
         };
-        Held { orig_data_size: here + disk, compr_data_size, disk }
+        let disk = live * PAGE as u64;
+        // Pages with doubles are in memory.
+        let orig_data_size = (here + disk).saturating_sub((doubles * PAGE) as u64);
+        Held { orig_data_size, compr_data_size, disk }
     }
 
     fn lock(&self) -> RankedMutexGuard<'_, Slots> {

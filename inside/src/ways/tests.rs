@@ -53,38 +53,76 @@ fn read(store: &Store, slot: u32) -> Result<Vec<u8>, &'static str> {
     store.read(slot, &mut read).map(|()| read)
 }
 
+/// What a store is to have: slots, their pages, and how often books name them.
+#[derive(Default)]
+struct Twin(Vec<(u32, Vec<u8>, u32)>);
+
+impl Twin {
+    /// A page leaves. It may get a slot that it has still.
+    fn keep(&mut self, store: &Store, address: usize, page: Vec<u8>) {
+        let slot = store.keep(address, &page).expect("room");
+        match self.0.iter_mut().find(|(known, ..)| *known == slot) {
+            Some((_, known, times)) => {
+                assert_eq!(*known, page, "slot {slot} has another page");
+                *times += 1;
+            }
+            None => self.0.push((slot, page, 1)),
+        }
+    }
+
+    /// A book does not name a slot any more.
+    fn let_go(&mut self, at: usize) {
+        self.0[at].2 -= 1;
+        if self.0[at].2 == 0 {
+            self.0.swap_remove(at);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Steps of the program, of the writer, and of a fork, in any order.
     #[test]
     fn what_is_kept_is_read_wherever_it_is(
-        steps in prop::collection::vec((0..13usize, 0..3usize, 0..200usize), 1..400),
+        steps in prop::collection::vec((0..19usize, 0..3usize, 0..200usize), 1..400),
     ) {
         if !has_disk() {
             return Ok(());
         }
         let (store, mut writer) = store();
-        let mut twin: Vec<(u32, Vec<u8>, u32)> = Vec::new();
+        let mut sum = Twin::default();
         let mut begun = false;
+        let mut back = Vec::new();
         for (number, (step, kind, which)) in steps.into_iter().enumerate() {
+            let twin = &mut sum.0;
             match step {
                 0..=3 => (0..which / 4).for_each(|more| {
                     let page = page(kind, (number * 1000 + more) as u64);
-                    twin.push((store.keep(0, &page).expect("room"), page, 1));
+                    sum.keep(&store, 0, page);
                 }),
                 4..=6 if !twin.is_empty() => {
                     let at = which % twin.len();
                     store.give_back(twin[at].0);
-                    twin[at].2 -= 1;
-                    if twin[at].2 == 0 {
-                        twin.swap_remove(at);
-                    }
+                    sum.let_go(at);
                 }
                 7 if !twin.is_empty() => {
                     let at = which % twin.len();
                     store.share(twin[at].0);
                     twin[at].2 += 1;
+                }
+                13 => store.set_shared_by((kind > 0).then_some(number as u32)),
+                14..=16 if !twin.is_empty() => {
+                    let (at, address) = (which % twin.len(), which % 16);
+                    back.push((address, twin[at].1.clone()));
+                    store.came(address, twin[at].0);
+                    sum.let_go(at);
+                }
+                // Changed or not, and perhaps after another page came to its address.
+                17 | 18 if !back.is_empty() => {
+                    let (address, mut page) = back.swap_remove(which % back.len());
+                    page[7] ^= u8::from(kind == 2);
+                    sum.keep(&store, address, page);
                 }
                 8 if !begun => begun = store.begin_batch(&mut writer, Pick::All),
                 9 if begun => {
@@ -105,11 +143,13 @@ proptest! {
                 _ => {}
             }
             store.check();
+            let twin = &sum.0;
             if let Some((slot, page, _)) = twin.get(which % twin.len().max(1)) {
                 prop_assert!(read(&store, *slot).as_ref() == Ok(page));
             }
         }
-        for (slot, page, _) in &twin {
+        let twin = &sum.0;
+        for (slot, page, _) in twin {
             prop_assert!(read(&store, *slot).as_ref() == Ok(page));
         }
         let slots: HashMap<u32, ()> = twin.iter().map(|(slot, ..)| (*slot, ())).collect();
@@ -117,6 +157,8 @@ proptest! {
         if begun {
             store.end_batch(&mut writer);
         }
+        // Doubles go some at a time.
+        (0..100).for_each(|_| store.set_shared_by(None));
         prop_assert_eq!(store.held().orig_data_size, (twin.len() * PAGE) as u64);
         twin.iter().for_each(|(slot, _, times)| (0..*times).for_each(|_| store.give_back(*slot)));
         store.check();

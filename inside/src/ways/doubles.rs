@@ -1,0 +1,161 @@
+//! Doubles: slots that the store keeps although their pages came back.
+//!
+//! ```text
+//!   while a fork shares the store:
+//!     a page comes back    its slot stays here, under the page's address
+//!     the page leaves      the same bytes as in the slot: the slot is the page's again
+//!                          others: the slot is free, and the page gets a new one
+//!   afterwards: all of them are free, some at a time
+//! ```
+//!
+//! A forked child has a copy of the store, which takes no memory until one of the two changes it. To
+//! free a slot gives no memory back then, because the other process has it too. And a page that was
+//! only read would be compressed into new memory when it leaves. So a child that reads all of its
+//! memory would come to a second store. Linux leaves a page's copy in the swap until the page is
+//! written to (its swap cache). Here nobody tells of writes, so the bytes are compared.
+//!
+//! Invariants
+//! - D1: a double is one of those who name its slot. It gives the slot back when it goes.
+//! - D2: a double is used only for bytes that are those of its slot. So it may be of a page that was
+//!   given up, or that has moved.
+//!
+//! Lock: the caller's.
+
+use std::collections::{HashMap, HashSet};
+
+/// Doubles that go at once when the store is shared no more. Threads of the program may wait.
+const AT_ONCE: usize = 512;
+/// Bytes were compared in vain so often that most pages are likely to have changed.
+const VAIN: u32 = 32;
+/// Then one page in so many is compared.
+const NOW_AND_THEN: u32 = 8;
+
+/// The doubles of a store.
+#[derive(Debug, Default)]
+pub(super) struct Doubles {
+    /// The forks by which the store is shared.
+    shared_by: Option<u32>,
+    /// Slots since the last of these forks, which are this process's alone.
+    own: HashSet<u32>,
+    /// Slots by the addresses of their pages.
+    slots: HashMap<usize, u32>,
+    /// Comparisons in vain, one after the other.
+    vain: u32,
+}
+
+impl Doubles {
+    /// Says whether another process shares the store, and after how many forks.
+    pub(super) fn set_shared_by(&mut self, forks: Option<u32>) {
+        if self.shared_by != forks {
+            self.shared_by = forks;
+            self.own.clear();
+            self.vain = 0;
+        }
+    }
+
+    /// A slot has got content.
+    pub(super) fn filled(&mut self, slot: u32) {
+        if self.shared_by.is_some() {
+            self.own.insert(slot);
+        }
+    }
+
+    /// A slot is free.
+    pub(super) fn freed(&mut self, slot: u32) {
+        self.own.remove(&slot);
+    }
+
+    /// The page of a slot came back to an address. Returns the slot that is named no more: that of
+    /// an older double, or this one if it is no double.
+    pub(super) fn came(&mut self, address: usize, slot: u32) -> Option<u32> {
+        if self.shared_by.is_none() || self.own.contains(&slot) {
+            return Some(slot);
+        }
+        self.slots.insert(address, slot)
+    }
+
+    /// The page of an address leaves. Returns its double, which is the caller's from now on, and
+    /// whether to compare it.
+    pub(super) fn take(&mut self, address: usize) -> Option<(u32, bool)> {
+        let slot = self.slots.remove(&address)?;
+        let compares = self.vain < VAIN || self.vain % NOW_AND_THEN == 0;
+        self.vain = self.vain.saturating_add(1);
+        Some((slot, compares))
+    }
+
+    /// A comparison has found the same bytes.
+    pub(super) fn was_same(&mut self) {
+        self.vain = 0;
+    }
+
+    /// Some of the doubles, which go, if the store is not shared any more.
+    pub(super) fn leaving(&mut self) -> Vec<u32> {
+        if self.shared_by.is_some() || self.slots.is_empty() {
+            return Vec::new();
+        }
+        let some: Vec<usize> = self.slots.keys().copied().take(AT_ONCE).collect();
+        some.iter().filter_map(|address| self.slots.remove(address)).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_both_processes_are_doubles_while_they_are_shared() {
+        let mut doubles = Doubles::default();
+        doubles.filled(1);
+        assert_eq!(doubles.came(0, 1), Some(1), "no fork");
+        doubles.set_shared_by(Some(1));
+        doubles.filled(2);
+        assert_eq!(doubles.came(0, 2), Some(2), "it is this process's alone");
+        assert_eq!((doubles.came(0, 3), doubles.came(0, 4)), (None, Some(3)));
+        assert_eq!(doubles.leaving(), []);
+        assert_eq!((doubles.take(0), doubles.take(0)), (Some((4, true)), None));
+        doubles.set_shared_by(Some(2));
+        assert_eq!(doubles.came(0, 2), None, "the second child has it too");
+        doubles.filled(5);
+        doubles.freed(5);
+        assert_eq!((doubles.came(1, 5), doubles.count()), (None, 2));
+        doubles.set_shared_by(None);
+        assert_eq!(doubles.came(2, 6), Some(6));
+        let mut leaving = doubles.leaving();
+        leaving.sort_unstable();
+        assert_eq!((leaving, doubles.count()), (vec![2, 5], 0));
+    }
+
+    #[test]
+    fn doubles_go_some_at_a_time() {
+        let mut doubles = Doubles::default();
+        doubles.set_shared_by(Some(1));
+        (0..AT_ONCE + 1).for_each(|at| assert_eq!(doubles.came(at, at as u32), None));
+        doubles.set_shared_by(None);
+        assert_eq!([doubles.leaving().len(), doubles.leaving().len()], [AT_ONCE, 1]);
+    }
+
+    #[test]
+    fn pages_that_change_are_compared_now_and_then() {
+        let mut doubles = Doubles::default();
+        doubles.set_shared_by(Some(1));
+        let mut compared = |pages: usize| {
+            let each = (0..pages).filter(|&at| {
+                doubles.came(at, at as u32);
+                doubles.take(at).is_some_and(|(_, compares)| compares)
+            });
+            let compared = each.count();
+            if pages == 8 {
+                doubles.was_same();
+            }
+            compared
+        };
+        assert_eq!(compared(VAIN as usize), VAIN as usize);
+        assert_eq!(compared(16), 2);
+        assert_eq!((compared(8), compared(3)), (1, 3));
+    }
+}
