@@ -42,7 +42,7 @@ pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ramfold2");
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold3");
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 /// Bytes of the path of a directory on the disk behind the stores.
@@ -82,6 +82,8 @@ pub struct Slot {
     way: AtomicU64,
     /// Anonymous memory, the store included.
     pub resident: AtomicU64,
+    /// What forks share, as far as it is the part of other processes. It is not in `resident`.
+    pub shared: AtomicU64,
     /// The most that `resident` was.
     pub peak: AtomicU64,
     /// Pages in the store, times 4096.
@@ -340,6 +342,7 @@ impl Slot {
             &self.state,
             &self.way,
             &self.resident,
+            &self.shared,
             &self.peak,
             &self.orig_data_size,
             &self.unfolded_peak,
@@ -402,6 +405,7 @@ mod tests {
         let first = board.claim(10).expect("free");
         each(first, 1);
         first.publish(700, 0, 0, 900);
+        first.shared.store(9, Ordering::Relaxed);
         let second = board.claim(11).expect("free");
         each(second, 100);
         second.publish(500, 0, 0, 950);
@@ -412,7 +416,7 @@ mod tests {
         let again = board.claim(11).expect("its own");
         assert_eq!((board.counts(), again.counts()), (sum, RunCounts::default()));
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        assert_eq!(word(&again.looks), 0);
+        assert_eq!((word(&again.looks), word(&again.shared)), (0, 0));
         let head = board.head();
         assert_eq!((word(&head.peak), word(&head.unfolded_peak)), (700, 950));
     }
@@ -438,7 +442,7 @@ mod tests {
         std::fs::write(&path, vec![0; LEN]).expect("written");
         assert_eq!(Board::open(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
         assert_eq!(Board::look_at(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
-        std::fs::write(&path, b"ramfold2").expect("written");
+        std::fs::write(&path, b"ramfold3").expect("written");
         assert_eq!(Board::open(&path).expect_err("short").kind(), io::ErrorKind::InvalidData);
         std::fs::remove_file(&path).expect("it is there");
     }

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Processes fold from 7/8 of the limit on.
 const ROOM_PART: u64 = 8;
-/// And from 3/4 on if they share memory: it may be copied at any time.
-const COPIES_PART: u64 = 4;
+/// And from half of it on if copies of all that they share would not fit.
+const COPIES_PART: u64 = 2;
 /// One that has less than this part of the limit folds only when it has nearly all that is left.
 const SMALL_PART: u64 = 32;
 
@@ -49,10 +49,13 @@ impl Board {
     }
 
     /// How many bytes a process that has `used` of its `quota` may take until it folds. 0 if it is
-    /// to fold now.
+    /// to fold now. `shares` says whether it shares memory.
     pub fn until_folding(&self, used: u64, quota: u64, shares: bool) -> u64 {
         let limit = load(&self.head().limit);
-        let reserve = match (used < limit / SMALL_PART, shares) {
+        let living = self.slots().iter().filter(|it| it.owner.pid() != 0);
+        let copies: u64 = living.map(|it| load(&it.shared)).sum();
+        let is_too_much = shares && used + copies > quota;
+        let reserve = match (used < limit / SMALL_PART, is_too_much) {
             (true, _) => quota / ROOM_PART,
             (false, false) => limit / ROOM_PART,
             (false, true) => limit / COPIES_PART,
@@ -100,8 +103,22 @@ mod tests {
         assert_eq!([600, 699, 700, 900].map(|used| left(used, 800)), [100, 1, 0, 0]);
         // Others have 400 of it.
         assert_eq!([200, 299, 300].map(|used| left(used, 400)), [100, 1, 0]);
-        assert_eq!([100, 200].map(|used| board.until_folding(used, 400, true)), [100, 0]);
         // It is small: the others would have to give up more.
         assert_eq!([10, 20, 21].map(|used| left(used, 24)), [11, 1, 0]);
+    }
+
+    #[test]
+    fn processes_whose_copies_would_not_fit_fold_from_half_of_the_limit_on() {
+        let board = board("copies", 800);
+        let [first, second] = [1, 2].map(|pid| process(&board, pid, 100));
+        let left = |used, quota, shares| board.until_folding(used, quota, shares);
+        [first, second].iter().for_each(|it| it.shared.store(250, Ordering::Relaxed));
+        // The second has 100: 100 and 500 of copies fit in 700.
+        assert_eq!([100, 200].map(|used| left(used, 700, true)), [500, 400]);
+        // 300 and 500 do not.
+        assert_eq!([250, 299, 300].map(|used| left(used, 700, true)), [50, 1, 0]);
+        assert_eq!(left(300, 700, false), 300, "it shares nothing");
+        second.owner.release();
+        assert_eq!(left(300, 700, true), 300, "what has ended copies nothing");
     }
 }

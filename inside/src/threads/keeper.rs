@@ -149,8 +149,10 @@ impl Keeper {
         let shared = if self.board.processes() < 2 {
             self.sharing.none()
         } else {
-            self.sharing.bytes(forks, || self.resident.shared())
+            self.sharing.bytes(forks, 0, || self.resident.shared())
         };
+        // relaxed: a figure.
+        self.slot.shared.store(shared, Ordering::Relaxed);
         let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
         counted.saturating_sub(shared)
     }

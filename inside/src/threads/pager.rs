@@ -251,13 +251,17 @@ impl Pager {
     fn used(&mut self) -> (u64, u64) {
         // relaxed: a fork that comes now is seen at the next look.
         let forks = engine().map_or(0, |engine| engine.forks.load(Ordering::Relaxed));
+        // relaxed: a figure.
+        let copied = engine().map_or(0, |engine| engine.copied.load(Ordering::Relaxed));
         let mut sharing = std::mem::take(&mut self.sharing);
         let shared = if self.board.processes() < 2 {
             sharing.none()
         } else {
-            sharing.bytes(forks, || self.resident().shared())
+            sharing.bytes(forks, copied * PAGE as u64, || self.resident().shared())
         };
         self.sharing = sharing;
+        // relaxed: a figure.
+        self.slot.shared.store(shared, Ordering::Relaxed);
         let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
         (counted.saturating_sub(shared), shared)
     }

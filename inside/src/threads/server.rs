@@ -394,6 +394,8 @@ impl<'a> Server<'a> {
             unguard()
         };
         drop(state);
+        // relaxed: a figure.
+        engine.copied.fetch_add(u64::from(copies), Ordering::Relaxed);
         self.grown(u64::from(copies));
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Sharing {
     bytes: u64,
     /// When that was asked, and how long the answer took.
     asked: Option<(Instant, Duration)>,
+    /// Bytes of copies until then.
+    copied: u64,
     /// The forks before that.
     forks: u32,
     /// The most that was shared since groups were tried again.
@@ -36,18 +38,25 @@ impl Sharing {
         0
     }
 
-    /// Bytes that are the part of other processes, after so many forks.
-    pub(super) fn bytes(&mut self, forks: u32, ask: impl FnOnce() -> Option<u64>) -> u64 {
+    /// Bytes that are the part of other processes, after so many forks. `copied` is how many bytes
+    /// threads were let copy, as far as that is known: they have become this process's own since
+    /// the system was asked.
+    pub(super) fn bytes(
+        &mut self,
+        forks: u32,
+        copied: u64,
+        ask: impl FnOnce() -> Option<u64>,
+    ) -> u64 {
         let has_forked = forks != self.forks;
         let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_forked);
         if self.asked.is_none_or(is_due) {
             let began = Instant::now();
-            self.forks = forks;
+            (self.forks, self.copied) = (forks, copied);
             self.bytes = ask().unwrap_or(0);
             self.asked = Some((Instant::now(), began.elapsed()));
             self.most = self.most.max(self.bytes);
         }
-        self.bytes
+        self.bytes.saturating_sub(copied - self.copied)
     }
 
     /// Whether copies of what is shared would be felt.
@@ -84,7 +93,7 @@ mod tests {
 
     fn asked(sharing: &mut Sharing, forks: u32, answer: u64) -> bool {
         let mut is_asked = false;
-        sharing.bytes(forks, || {
+        sharing.bytes(forks, 0, || {
             is_asked = true;
             Some(answer)
         });
@@ -111,6 +120,18 @@ mod tests {
         assert!(asked(&mut sharing, 1, 0));
         wait(&mut sharing, LATEST);
         assert!(asked(&mut sharing, 1, 0));
+    }
+
+    #[test]
+    fn copies_are_its_own_before_the_system_says_so() {
+        let mut sharing = Sharing::default();
+        assert_eq!(sharing.bytes(1, 500, || Some(8000)), 8000);
+        assert_eq!(
+            [500, 700, 9500].map(|copied| sharing.bytes(1, copied, || None)),
+            [8000, 7800, 0]
+        );
+        sharing.asked = None;
+        assert_eq!(sharing.bytes(1, 9500, || Some(100)), 100);
     }
 
     #[test]

@@ -8,16 +8,16 @@
 //!   afterwards: all of them are free, some at a time
 //! ```
 //!
-//! A forked child has a copy of the store, which takes no memory until one of the two changes it. To
-//! free a slot gives no memory back then, because the other process has it too. And a page that was
-//! only read would be compressed into new memory when it leaves. So a child that reads all of its
-//! memory would come to a second store. Linux leaves a page's copy in the swap until the page is
-//! written to (its swap cache). Here nobody tells of writes, so the bytes are compared.
+//! A forked child has a copy of the store, which takes no memory until one of the two changes it.
+//! To free a slot gives no memory back then, because the other process has it too. And a page that
+//! was only read would be compressed into new memory when it leaves. So a child that reads all of
+//! its memory would come to a second store. Linux leaves a page's copy in the swap until the page
+//! is written to (its swap cache). Here nobody tells of writes, so the bytes are compared.
 //!
 //! Invariants
-//! - D1: a double is one of those who name its slot. It gives the slot back when it goes.
-//! - D2: a double is used only for bytes that are those of its slot. So it may be of a page that was
-//!   given up, or that has moved.
+//! - D1: a double names its slot, as a book does. It gives the slot back when it goes.
+//! - D2: a double is used only for bytes that are those of its slot. So it may be of a page that
+//!   was given up, or that has moved.
 //!
 //! Lock: the caller's.
 

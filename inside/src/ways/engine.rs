@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) bell: AtomicU32,
     /// Pages put in place by the server, so that the pager knows what else has grown.
     pub(crate) put: AtomicU64,
+    /// Pages that threads were let copy, because forks share them.
+    pub(crate) copied: AtomicU64,
     /// Forks after which other processes had pages of this one, that by which it began among them.
     pub(crate) forks: AtomicU32,
 }
@@ -89,6 +91,7 @@ impl Engine {
             awaited: AtomicU32::new(0),
             bell: AtomicU32::new(0),
             put: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             forks: AtomicU32::new(0),
         }
     }

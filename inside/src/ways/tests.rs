@@ -1,4 +1,4 @@
-//! A store with a disk behind it, compared with a table of what was kept.
+//! Stores, with a disk behind them and without one, compared with tables of what was kept.
 //!
 //! Invariant: each test has a store, a writer and files of its own. Locks: the store's.
 
@@ -324,4 +324,71 @@ fn a_full_store_refuses() {
     let freed = kept[kept.len() / 2];
     store.give_back(freed);
     assert_eq!(store.keep(0, &page), Some(freed), "there is room for one");
+}
+
+#[test]
+fn a_slot_lives_as_long_as_a_book_names_it() {
+    let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 20).expect("a store");
+    let page: Vec<u8> = (0..PAGE).map(|at| (at / 9) as u8).collect();
+    let slot = store.keep(0, &page).expect("room");
+    store.share(slot);
+    store.give_back(slot);
+    let mut read = vec![0; PAGE];
+    assert!(store.read(slot, &mut read).is_ok() && read == page);
+    assert_eq!(store.held().orig_data_size, PAGE as u64);
+    store.give_back(slot);
+    assert_eq!(store.held().orig_data_size, 0);
+    assert_eq!(store.keep(0, &page), Some(slot), "it is free");
+}
+
+#[test]
+fn what_pages_took_that_have_gone_is_given_back() {
+    let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 26).expect("a store");
+    let mut chance = 88_172_645_463_325_252u64;
+    let mut page = vec![0; PAGE];
+    let slots: Vec<u32> = (0..4000)
+        .map(|_| {
+            page[..PAGE / 2].iter_mut().for_each(|byte| {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                *byte = chance as u8;
+            });
+            store.keep(0, &page).expect("room")
+        })
+        .collect();
+    store.tidy();
+    assert!(store.held().compr_data_size > 7 << 20, "{:?}", store.held());
+    slots.into_iter().for_each(|slot| store.give_back(slot));
+    assert!(store.waste() > 7 << 20, "it waits for the next pages");
+    store.tidy();
+    assert!(store.waste() < 2 << 20, "{} bytes", store.waste());
+}
+
+#[test]
+fn numbers_take_less_than_text_beside_them_and_both_come_back() {
+    let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 26).expect("a store");
+    let numbers = |at: usize| -> Vec<u8> {
+        (0..512).flat_map(|n| ((at * 512 + n) * 1_000_003).to_le_bytes()).collect()
+    };
+    let text = |at: usize| -> Vec<u8> {
+        (0..).flat_map(|n| format!("{at} and {n}; ").into_bytes()).take(PAGE).collect()
+    };
+    let mut held = [0; 2];
+    let mut kept = Vec::new();
+    for at in 0..1024 {
+        let pages = [(at * PAGE, numbers(at)), ((1 << 30) + at * PAGE, text(at))];
+        for (held, (address, page)) in held.iter_mut().zip(pages) {
+            let before = store.held().compr_data_size;
+            let slot = store.keep(address, &page).expect("room");
+            *held += store.held().compr_data_size - before;
+            kept.push((slot, page));
+        }
+    }
+    assert!(held[0] < 1024 * 1500, "lz4 by itself takes 2.7 KiB: {held:?}");
+    assert!(held[1] < 1024 * 1400, "text takes more if it is shuffled: {held:?}");
+    let mut read = vec![0; PAGE];
+    for (slot, page) in kept {
+        assert!(store.read(slot, &mut read).is_ok() && read == page, "slot {slot}");
+    }
 }
