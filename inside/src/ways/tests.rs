@@ -55,26 +55,51 @@ fn read(store: &Store, slot: u32) -> Result<Vec<u8>, &'static str> {
 
 /// What a store is to have: slots, their pages, and how often books name them.
 #[derive(Default)]
-struct Twin(Vec<(u32, Vec<u8>, u32)>);
+struct Twin {
+    slots: Vec<(u32, Vec<u8>, u32)>,
+    /// Pages that came back, by their addresses.
+    back: Vec<(usize, Vec<u8>)>,
+}
 
 impl Twin {
     /// A page leaves. It may get a slot that it has still.
     fn keep(&mut self, store: &Store, address: usize, page: Vec<u8>) {
         let slot = store.keep(address, &page).expect("room");
-        match self.0.iter_mut().find(|(known, ..)| *known == slot) {
+        match self.slots.iter_mut().find(|(known, ..)| *known == slot) {
             Some((_, known, times)) => {
                 assert_eq!(*known, page, "slot {slot} has another page");
                 *times += 1;
             }
-            None => self.0.push((slot, page, 1)),
+            None => self.slots.push((slot, page, 1)),
+        }
+    }
+
+    /// A fork begins or ends to share the store, a page comes back, or one leaves again.
+    fn fork_step(&mut self, store: &Store, step: usize, which: (usize, usize), forks: usize) {
+        let (kind, which) = which;
+        match step {
+            13 => store.set_shared_by((kind > 0).then_some(forks as u32)),
+            14..=16 if !self.slots.is_empty() => {
+                let (at, address) = (which % self.slots.len(), which % 16);
+                self.back.push((address, self.slots[at].1.clone()));
+                store.came(address, self.slots[at].0);
+                self.let_go(at);
+            }
+            // Changed or not, and perhaps after another page came to its address.
+            17 | 18 if !self.back.is_empty() => {
+                let (address, mut page) = self.back.swap_remove(which % self.back.len());
+                page[7] ^= u8::from(kind == 2);
+                self.keep(store, address, page);
+            }
+            _ => {}
         }
     }
 
     /// A book does not name a slot any more.
     fn let_go(&mut self, at: usize) {
-        self.0[at].2 -= 1;
-        if self.0[at].2 == 0 {
-            self.0.swap_remove(at);
+        self.slots[at].2 -= 1;
+        if self.slots[at].2 == 0 {
+            self.slots.swap_remove(at);
         }
     }
 }
@@ -93,9 +118,8 @@ proptest! {
         let (store, mut writer) = store();
         let mut sum = Twin::default();
         let mut begun = false;
-        let mut back = Vec::new();
         for (number, (step, kind, which)) in steps.into_iter().enumerate() {
-            let twin = &mut sum.0;
+            let twin = &mut sum.slots;
             match step {
                 0..=3 => (0..which / 4).for_each(|more| {
                     let page = page(kind, (number * 1000 + more) as u64);
@@ -111,19 +135,7 @@ proptest! {
                     store.share(twin[at].0);
                     twin[at].2 += 1;
                 }
-                13 => store.set_shared_by((kind > 0).then_some(number as u32)),
-                14..=16 if !twin.is_empty() => {
-                    let (at, address) = (which % twin.len(), which % 16);
-                    back.push((address, twin[at].1.clone()));
-                    store.came(address, twin[at].0);
-                    sum.let_go(at);
-                }
-                // Changed or not, and perhaps after another page came to its address.
-                17 | 18 if !back.is_empty() => {
-                    let (address, mut page) = back.swap_remove(which % back.len());
-                    page[7] ^= u8::from(kind == 2);
-                    sum.keep(&store, address, page);
-                }
+                13..=18 => sum.fork_step(&store, step, (kind, which), number),
                 8 if !begun => begun = store.begin_batch(&mut writer, Pick::All),
                 9 if begun => {
                     writer.write();
@@ -143,12 +155,12 @@ proptest! {
                 _ => {}
             }
             store.check();
-            let twin = &sum.0;
+            let twin = &sum.slots;
             if let Some((slot, page, _)) = twin.get(which % twin.len().max(1)) {
                 prop_assert!(read(&store, *slot).as_ref() == Ok(page));
             }
         }
-        let twin = &sum.0;
+        let twin = &sum.slots;
         for (slot, page, _) in twin {
             prop_assert!(read(&store, *slot).as_ref() == Ok(page));
         }
