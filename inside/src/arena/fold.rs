@@ -76,6 +76,10 @@ pub(crate) struct Fold {
     pub(crate) stuck: bool,
     /// Bytes that the process may have.
     pub(crate) quota: u64,
+    /// Much is shared with other processes, so what opens is likely to be copied.
+    pub(crate) shares: bool,
+    /// Pages that threads were let copy.
+    pub(crate) copied: u64,
     /// There is a pager that writes to the disk. A child by `clone` has none.
     pub(crate) is_written: bool,
 }
@@ -106,6 +110,8 @@ impl Fold {
             room: 0,
             stuck: false,
             quota: u64::MAX,
+            shares: false,
+            copied: 0,
             is_written: false,
         }
     }
@@ -149,6 +155,12 @@ impl Fold {
             self.resting_trials.touched(group, resting, page_in_group(address), came);
         }
         came
+    }
+
+    /// Pages of other processes too are about to open, and may be copied.
+    pub(crate) fn may_copy(&mut self, pages: u32) {
+        self.room -= i64::from(pages);
+        self.copied += u64::from(pages);
     }
 
     /// A page of a group was touched, and opens.

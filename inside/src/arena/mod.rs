@@ -26,5 +26,6 @@ pub(crate) mod way;
 
 pub(crate) use files::without_ours;
 pub(crate) use fold::Fold;
+pub(crate) use out::guard;
 pub(crate) use state::{State, go_on, patiently, with};
 pub(crate) use way::{begin as fold, clear_shelf, hold, look_again};

@@ -21,6 +21,9 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Pages that one step stores at most.
 const STEP: usize = 16;
 
+/// Groups that a step of a guard closes, so that threads do not wait long for it.
+const GUARD_STEP: usize = 64;
+
 /// Pages that cannot leave, because they are locked.
 pub(crate) struct Locked(pub(crate) Range<usize>);
 
@@ -101,6 +104,19 @@ pub(crate) fn close(state: &mut State, group: usize, wanted: u64) -> usize {
         }
     }
     0
+}
+
+/// Guards some groups of the queue, from the one at `place` on: they close, and stay in the queue.
+/// What forks share is copied by writes, which nobody tells of except if the memory is closed.
+/// Returns the next place; `None` after the last.
+pub(crate) fn guard(state: &mut State, place: usize) -> Option<usize> {
+    for at in place..place + GUARD_STEP {
+        let group = *state.fold.as_ref()?.queue.get(at)?;
+        if pins::close(group) {
+            close(state, group, u64::MAX);
+        }
+    }
+    Some(place + GUARD_STEP)
 }
 
 /// Stores some pages of a group that rests and are `there`. `None` if there are none, and `Some(0)`

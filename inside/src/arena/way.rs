@@ -28,7 +28,7 @@ use super::{pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
 use crate::places::Kind;
-use crate::places::{GROUP, PAGE, Place, Word, bits, page_in_group, runs};
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, bits, page_in_group, runs};
 use core::ops::Range;
 use std::time::Instant;
 
@@ -76,10 +76,20 @@ pub(crate) fn touch(state: &mut State, address: usize, writes: bool) -> bool {
             make_room(state, 8);
             let closed = state.book.pages(group, |_, word| word == Word::CLOSED);
             let (edges, there) = (state.edges, present(group));
+            let shared = match &state.fold {
+                Some(fold) if fold.shares => reach::shared(group, GROUP_PAGES).0 & closed,
+                _ => 0,
+            };
             let mut wanted = closed;
             if let Some(fold) = &mut state.fold {
+                let touched = bits(page_in_group(page), 1);
                 fold.was_touched(group);
-                if there & bits(page_in_group(page), 1) == 0 {
+                if shared & touched != 0 {
+                    // The whole group, because each touch may cost a copy anyway.
+                    wanted &= there;
+                    fold.may_copy(shared.count_ones());
+                    add(&fold.slot.first_touches, 1);
+                } else if there & touched == 0 {
                     // Fresh memory, which is mostly filled from one end to the other.
                     wanted &= !there;
                     fold.room -= i64::from(wanted.count_ones());

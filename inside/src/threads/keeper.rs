@@ -48,6 +48,8 @@ struct Keeper {
     tidied: Instant,
     compacted_at: u64,
     sharing: Sharing,
+    /// It was looked whether memory is to be guarded, when this process began to fold or went on.
+    is_guarded: bool,
     /// If there is a disk.
     writer: Option<Writer>,
     tending: Tending,
@@ -102,14 +104,17 @@ impl Keeper {
             tidied: now,
             compacted_at: 0,
             sharing: Sharing::default(),
+            is_guarded: false,
             writer: board.backing().map(Writer::new),
             tending: Tending::default(),
         })
     }
 
     fn look(&mut self) {
-        let forks = arena::patiently(|state| state.forks);
-        let used = self.used(forks);
+        let (forks, copied) = arena::patiently(|state| {
+            (state.forks, state.fold.as_ref().map_or(0, |fold| fold.copied))
+        });
+        let used = self.used(forks, copied * PAGE as u64);
         let quota = self.board.quota(self.slot);
         let until_folding = self.board.until_folding(used, quota, self.sharing.is_much());
         let begins = arena::patiently(|state| {
@@ -145,11 +150,11 @@ impl Keeper {
     }
 
     /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
-    fn used(&mut self, forks: u32) -> u64 {
+    fn used(&mut self, forks: u32, copied: u64) -> u64 {
         let shared = if self.board.processes() < 2 {
             self.sharing.none()
         } else {
-            self.sharing.bytes(forks, 0, || self.resident.shared())
+            self.sharing.bytes(forks, copied, || self.resident.shared())
         };
         // relaxed: a figure.
         self.slot.shared.store(shared, Ordering::Relaxed);
@@ -172,10 +177,14 @@ impl Keeper {
     fn hold(&mut self, used: u64, quota: u64) -> u64 {
         let margin = (quota / 64).max(1 << 20) as i64;
         let room = quota as i64 - used as i64;
+        let shares = self.sharing.is_much();
+        // Processes that copy what they share do not all take the same room.
+        let takers = if shares { self.board.processes().max(1) } else { 1 };
         let (has_shrunk, shared_by) = (self.sharing.has_shrunk(), self.sharing.shared_by());
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
-                fold.room = room / PAGE as i64;
+                fold.room = room / (takers * PAGE) as i64;
+                fold.shares = shares;
                 fold.set_resting_max(resting_max(quota));
                 fold.quota = quota;
                 fold.is_written = self.writer.is_some();
@@ -197,6 +206,12 @@ impl Keeper {
                 self.tending.turn(self.board, &fold.store);
             }
         });
+        if !std::mem::replace(&mut self.is_guarded, true) && shares {
+            let mut place = Some(0);
+            while let Some(from) = place {
+                place = arena::patiently(|state| arena::guard(state, from));
+            }
+        }
         if room < margin {
             let lack = (margin + margin / 2 - room) as u64;
             let want = self.board.part(self.slot, lack) as usize / PAGE + 1;
