@@ -19,9 +19,10 @@ use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_gro
 use crate::ways::{Store, Trials, Worth};
 use std::collections::VecDeque;
 
-/// Pages that open together at least, because mappings become scarce: from so many eighths of them
-/// on, and the pages.
-const SCARCE: [(usize, usize); 3] = [(4, 64), (3, 16), (2, 4)];
+/// Pages that open together at least, because mappings become scarce, and because each takes memory
+/// of the kernel that a container's limit counts: from so many eighths of the mappings
+/// that there may be on, and the pages.
+const SCARCE: [(usize, usize); 4] = [(4, 64), (3, 16), (2, 4), (1, 2)];
 /// The time of one store in this many is taken, because taking it costs a system call.
 const TIMED_ONE_IN: u32 = 16;
 /// A page that opens beside another closes again later: in per cent of a fault.
@@ -190,7 +191,7 @@ impl Fold {
     /// first asked for. If the process shares pages with others, these have to stay, and the few
     /// that could leave would do nothing but come and go. So none leaves then while few rest.
     pub(crate) fn next_to_leave(&mut self, shares: bool) -> Option<(usize, u64)> {
-        if shares && self.resting_pages < self.resting_max / 2 {
+        if shares && self.resting_pages < self.resting_max / 8 {
             return None;
         }
         let it = self.resting.front_mut()?;
@@ -292,18 +293,28 @@ mod tests {
     #[test]
     fn few_that_rest_stay_if_the_others_are_shared() {
         let mut fold = fold("share");
-        fold.resting.push_back(Resting { group: AT, pages: 40, there: Some(7) });
-        fold.resting_pages = 40;
+        fold.resting.push_back(Resting { group: AT, pages: 11, there: Some(7) });
+        fold.resting_pages = 11;
         assert_eq!(fold.next_to_leave(true), None);
         assert_eq!(fold.next_to_leave(false), Some((AT, 7)));
         fold.rests(AT + GROUP, 10);
-        assert_eq!(fold.next_to_leave(true), Some((AT, 7)), "half of what may rest");
+        assert_eq!(fold.next_to_leave(true), Some((AT, 7)), "an eighth of what may rest");
     }
 
     #[test]
     fn more_pages_open_together_as_mappings_become_scarce() {
         let fold = fold("scarce");
-        let rows = [(0, 1), (199, 1), (200, 4), (299, 4), (300, 16), (400, 64), (9999, 64)];
+        let rows = [
+            (0, 1),
+            (99, 1),
+            (100, 2),
+            (199, 2),
+            (200, 4),
+            (299, 4),
+            (300, 16),
+            (400, 64),
+            (9999, 64),
+        ];
         for (edges, pages) in rows {
             assert_eq!(fold.scarce(edges), pages, "{edges} of 800");
         }
