@@ -18,6 +18,7 @@ use super::shuffle::Element;
 use super::stream::{Settings, Stream, decompress_stateless};
 use super::unit::UnitPacker;
 use crate::algorithms::{deflate, lz4};
+use crate::terms::SEARCH_LEVEL;
 use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError};
 use std::fmt;
 use std::str::FromStr;
@@ -235,6 +236,23 @@ impl Codec {
             Shuffle::Fixed(_) => 0,
         };
         learned + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
+    }
+
+    /// The same codec with a longer search, of which it decompresses the blobs as its own. They are
+    /// shorter, and take no longer to decompress. `None` unless it is LZ4 without a dictionary.
+    ///
+    /// ```
+    /// # use ramfold_codec::{Codec, Stream};
+    /// let page: Vec<u8> = (0..4096_u32).map(|at| (at * at / 700) as u8 & 31).collect();
+    /// let (codec, mut stream, mut back) = ("lz4".parse::<Codec>()?, Stream::new(), [0; 4096]);
+    /// let blob = codec.searched().expect("LZ4").compress(&mut stream, &page)?.to_vec();
+    /// codec.decompress(&mut stream, &blob, &mut back)?;
+    /// assert!(back[..] == page && blob.len() < codec.compress(&mut stream, &page)?.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn searched(&self) -> Option<Codec> {
+        let searched = Codec { algorithm: Algorithm::Lz4hc, level: SEARCH_LEVEL, ..self.clone() };
+        (self.algorithm == Algorithm::Lz4 && self.dictionary.is_none()).then_some(searched)
     }
 
     /// Whether it can compress units of several pages. The others lose more time than they gain.

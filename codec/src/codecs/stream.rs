@@ -77,6 +77,11 @@ impl Stream {
         is_sample
     }
 
+    /// The blob of `len` bytes that was made last. It is empty if none of this length was.
+    pub fn blob(&self, len: usize) -> &[u8] {
+        self.output.get(self.made..self.made + len).unwrap_or_default()
+    }
+
     /// The blob of `len` bytes that was made last, with a byte behind it.
     pub(crate) fn with_end(&mut self, len: usize, end: u8) -> &[u8] {
         self.output[self.made + len] = end;

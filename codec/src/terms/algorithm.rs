@@ -29,6 +29,8 @@ const LZ4_LEVEL_DEFAULT: i32 = 1;
 const LZ4HC_LEVELS: RangeInclusive<i32> = 1..=16;
 /// The library's own default, which is the kernel's too.
 const LZ4HC_LEVEL_DEFAULT: i32 = lzzzz::lz4_hc::CLEVEL_DEFAULT;
+/// Of lz4hc, for a longer search. The default takes twice as long and gains little more.
+pub(crate) const SEARCH_LEVEL: i32 = 4;
 /// The library's own default.
 const ZSTD_LEVEL_DEFAULT: i32 = 3;
 /// From the fastest to the smallest; 0 stores, and -1 is as small as the kernel's default.

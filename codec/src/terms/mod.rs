@@ -6,8 +6,8 @@
 mod algorithm;
 mod error;
 
-pub(crate) use algorithm::DEFLATE_LEVEL_DEFAULT;
 pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub(crate) use algorithm::{DEFLATE_LEVEL_DEFAULT, SEARCH_LEVEL};
 pub use error::{CodecError, ParameterError, ParseCodecError};
 
 /// Bytes in a page, which is the most that a codec takes.

@@ -3,7 +3,8 @@
 //! ```text
 //!   word          pages that leave       pages that were out for two ages
 //!   zstd:7, ..    that algorithm         as they are
-//!   balanced      lz4                    pagelz, with tables of the process
+//!   balanced      lz4                    pagelz, with tables of the process, if that saves enough;
+//!                                        otherwise lz4 with a longer search
 //! ```
 //!
 //! Invariant: a word has one meaning, for the command and for the library. Lock: none.

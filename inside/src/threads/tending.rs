@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pager   looks at memory, makes room, .., a turn if one is due, waits
-//!   turn    64 slots: those that were out for two ages are compressed by pagelz
+//!   turn    16 slots: those that were out for two ages are compressed by pagelz, or longer by lz4
 //! ```
 //!
 //! Invariant: a turn is short, because a fork waits for it, and without userfaultfd a touch too.
@@ -16,7 +16,7 @@ use std::time::Instant;
 use zram::TierPass;
 
 /// Slots that a turn looks at: less than a millisecond of work.
-const SLOTS: u64 = 64;
+const SLOTS: u64 = 16;
 
 /// What the pager knows of its turns.
 #[derive(Debug, Default)]

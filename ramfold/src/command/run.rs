@@ -172,7 +172,7 @@ fn explain(limit: u64, packing: &str, place: &Place, choice: &Choice) {
         (Way::Closed, None) => format!("{CLOSED}: {} asks for it", inside::WISH),
         (Way::Closed, Some(why)) => format!("{CLOSED}, because {why}"),
     });
-    let later = ", and with pagelz once they were out for ten seconds";
+    let later = ", and with pagelz or a longer search once they were out for ten seconds";
     complain(&match Packing::named(packing) {
         Some(Packing { codec, tiers: Some(_) }) => {
             format!("cold pages are compressed with {codec}{later}")

@@ -8,6 +8,9 @@
 //!             read so often that the time costs more than the bytes
 //! ```
 //!
+//! If balanced, a page goes to pagelz only if that saves so much that reads may take longer.
+//! Otherwise the first algorithm searches longer, which costs no time when the page is read.
+//!
 //! A page that is not used costs bytes, and one that is read costs time. A density says how many
 //! bytes a microsecond for each age is worth. Reads for each age are foretold from the page's heat,
 //! which counts the seconds in which it was used lately, and from how long it was not.
@@ -26,6 +29,9 @@ const ZSTD_TENTHS: u64 = 40;
 const SAVED_PART: u64 = 4;
 /// A page that is dense is expected to gain 1/this of its bytes if it comes back.
 const ADDED_PART: u64 = 2;
+/// Percent of what a page takes otherwise that pagelz has to save if balanced. A lower one saves
+/// more bytes and makes more reads slow.
+const SAVED_PERCENT: u64 = 27;
 /// Ages after which a page is written back, if that is wanted.
 const WRITE_BACK_AGES: u32 = 64;
 
@@ -84,20 +90,22 @@ pub(super) struct Rule {
     densest_ages: Option<u32>,
     /// Bytes that a microsecond for each age is worth.
     price: u64,
+    /// Percent of what a page takes otherwise that pagelz has to save. `None` means anything.
+    least_saved: Option<u64>,
     write_back: bool,
 }
 
 impl Rule {
     /// The rule of a density. An age of no length makes every page as old as can be.
     pub(super) fn new(config: &TiersConfig) -> Rule {
-        let (denser_ages, densest_ages, price) = match config.density {
-            Density::Fast => (u32::MAX, None, 0),
-            Density::Balanced => (2, None, 64),
-            Density::Dense => (1, Some(4), 16),
+        let (denser_ages, densest_ages, price, least_saved) = match config.density {
+            Density::Fast => (u32::MAX, None, 0, None),
+            Density::Balanced => (2, None, 64, Some(SAVED_PERCENT)),
+            Density::Dense => (1, Some(4), 16, None),
         };
         let age_seconds = u32::try_from(config.age.as_secs()).unwrap_or(u32::MAX);
         let write_back = config.write_back;
-        Rule { age_seconds, denser_ages, densest_ages, price, write_back }
+        Rule { age_seconds, denser_ages, densest_ages, price, least_saved, write_back }
     }
 
     /// The rule for a device that may have no backing disk.
@@ -108,6 +116,18 @@ impl Rule {
     /// Whether pages become denser than pagelz makes them.
     pub(super) fn has_densest(&self) -> bool {
         self.densest_ages.is_some()
+    }
+
+    /// Whether pages that pagelz saves too little of are searched longer by the first algorithm.
+    pub(super) fn has_search(&self) -> bool {
+        self.least_saved.is_some()
+    }
+
+    /// Whether pagelz, with which reads take longer, saves enough bytes. `otherwise` are those that
+    /// the page takes in the shortest form that is read as fast as now.
+    pub(super) fn saves_enough(&self, bytes: u64, otherwise: u64) -> bool {
+        let least = self.least_saved.map_or(1, |percent| otherwise * percent / 100);
+        bytes + least <= otherwise
     }
 
     /// Whether a page that was not used for so long is to be stored together with its neighbours.
@@ -213,6 +233,16 @@ mod tests {
         let dense = rule(Density::Dense);
         assert_eq!(dense.step(&of(Form::Latest, 15, 0)), Step::Leave, "360 bytes for 600");
         assert_eq!(dense.step(&of(Form::Densest, 10, 0)), Step::Faster, "640 bytes for 600");
+    }
+
+    #[test]
+    fn pagelz_has_to_save_enough_if_balanced() {
+        let balanced = rule(Density::Balanced);
+        assert!(balanced.has_search() && balanced.saves_enough(730, 1000));
+        assert!(!balanced.saves_enough(731, 1000), "less than 27 %");
+        let dense = rule(Density::Dense);
+        assert!(!dense.has_search() && dense.saves_enough(999, 1000));
+        assert!(!dense.saves_enough(1000, 1000), "nothing");
     }
 
     #[test]

@@ -8,7 +8,10 @@
 //!   before: runs of cold pages become units, see `pack`
 //! ```
 //!
-//! Marks: a page that pagelz did not make smaller is idle, which any use clears. A page that
+//! If balanced, a page is compressed twice: by pagelz, and by the first algorithm with a longer
+//! search. The rule says which of them is stored.
+//!
+//! Marks: a page that was tried and did not go to pagelz is idle, which any use clears. A page that
 //! nothing makes smaller is incompressible, until it is written.
 //!
 //! Invariant: a page is replaced by its own content, in another form. It becomes denser only if it
@@ -58,6 +61,14 @@ struct Tender<'z> {
     now: u32,
 }
 
+/// What compresses in a slice. It is no stream of the device, because contexts of zstd and of a
+/// longer search have several hundred KiB. They are dropped with it after the slice.
+struct Bench<'z> {
+    zram: &'z Zram,
+    stream: Stream,
+    counted_bytes: u64,
+}
+
 impl Zram {
     /// Brings every page to the tier where it should be, at once and however long it takes. A
     /// [`Tiers`](super::Tiers) does this by itself. Tables are trained first, if there are enough
@@ -105,14 +116,15 @@ impl Zram {
         }
         tender.pack(start..end)?;
         let mut chosen = Candidates::choose(self, &range, is_wanted)?;
+        let mut bench = Bench { zram: self, stream: Stream::new(), counted_bytes: 0 };
         while let Some(page) = chosen.pop() {
-            let tended = tender.tend(page).inspect_err(|_| self.unmark_post(page));
+            let tended = tender.tend(&mut bench, page).inspect_err(|_| self.unmark_post(page));
             // A page that is damaged is told by its next read. Without room it stays as it is.
             if let Err(DiskError::NoMemory) = tended {
                 return Err(PostError::NoMemory);
             }
         }
-        drop(chosen);
+        drop((chosen, bench));
         self.write_back_old(&tender, range)?;
         Ok(if end == self.pages() { self.end_pass_in_turn() } else { Slice::Next(end) })
     }
@@ -218,45 +230,56 @@ impl<'z> Tender<'z> {
     }
 
     /// Does what is to be done with a page that has the mark.
-    fn tend(&self, page: u64) -> Result<(), DiskError> {
-        self.zram.with_stream(|stream| {
-            let mut data = [0; PAGE_SIZE];
-            let Some((slot, len)) = self.zram.lock_chosen(page) else { return Ok(()) };
-            let step = self.step(&Candidate { page, len, bits: slot.client() });
-            stream.set_place(Zram::place_of(page));
-            self.zram.decode_object(page, &slot, stream, &mut data)?;
-            drop(slot);
-            let (latest, tiering) = (&self.latest, &self.zram.settings.tiering);
-            match step {
-                Step::Faster => {
-                    let put = self.put(stream, page, &data, (0, &self.zram.config.algorithm))?;
-                    bump(&tiering.faster, put.into());
-                }
-                Step::Renew => {
-                    let put = self.put(stream, page, &data, (latest.priority, &latest.codec))?;
-                    bump(&tiering.renewed, put.into());
-                }
-                Step::Denser => {
-                    let last = if self.densest.is_none() { INCOMPRESSIBLE } else { IDLE };
-                    let to = (latest.priority, &latest.codec);
-                    self.denser(stream, page, (&data, len), to, last)?;
-                }
-                Step::Densest => self.densest(stream, page, (&data, len))?,
-                Step::Leave | Step::WriteBack => self.zram.unmark_post(page),
+    fn tend(&self, bench: &mut Bench<'_>, page: u64) -> Result<(), DiskError> {
+        let mut data = [0; PAGE_SIZE];
+        let Some((step, len)) = self.look_at(page, &mut data)? else { return Ok(()) };
+        let tiering = &self.zram.settings.tiering;
+        match step {
+            Step::Faster => {
+                let put = self.put(bench, page, &data, (0, &self.zram.config.algorithm))?;
+                bump(&tiering.faster, put.into());
             }
-            Ok(())
+            Step::Renew => {
+                let put = self.put(bench, page, &data, self.latest())?;
+                bump(&tiering.renewed, put.into());
+            }
+            Step::Denser if self.rule.has_search() => {
+                self.worth_its_time(bench, page, (&data, len))?;
+            }
+            Step::Denser => {
+                let blob = bench.compress(self.latest().1, page, &data);
+                self.put_denser(page, (blob, len), (self.latest.priority, 0), IDLE)?;
+            }
+            Step::Densest => self.densest(bench, page, (&data, len))?,
+            Step::Leave | Step::WriteBack => self.zram.unmark_post(page),
+        }
+        Ok(())
+    }
+
+    /// Decodes a page that has the mark. Gives what is to be done with it, and its length.
+    fn look_at(&self, page: u64, data: &mut [u8]) -> Result<Option<(Step, usize)>, DiskError> {
+        self.zram.with_stream(|stream| {
+            let Some((slot, len)) = self.zram.lock_chosen(page) else { return Ok(None) };
+            let step = self.step(&Candidate { page, len, bits: slot.client() });
+            self.zram.decode_object(page, &slot, stream, data)?;
+            Ok(Some((step, len)))
         })
+    }
+
+    /// pagelz with the latest tables, and its priority.
+    fn latest(&self) -> (u8, &Codec) {
+        (self.latest.priority, &self.latest.codec)
     }
 
     /// Stores a page with another algorithm, whether it is smaller or not. False if it stays.
     fn put(
         &self,
-        stream: &mut Stream,
+        bench: &mut Bench<'_>,
         page: u64,
         data: &[u8],
         (priority, codec): (u8, &Codec),
     ) -> Result<bool, DiskError> {
-        let blob = codec.compress(stream, data).ok().filter(|it| it.len() <= self.zram.watermark);
+        let blob = bench.compress(codec, page, data).filter(|it| it.len() <= self.zram.watermark);
         let (blob, priority) = match blob {
             Some(blob) => (blob, priority),
             // Raw, as a write would leave it.
@@ -264,33 +287,33 @@ impl<'z> Tender<'z> {
         };
         // It may be larger than before, so the limit applies.
         let object = self.zram.slots.pool.store(blob).map_err(disk_error)?;
-        Ok(self.replace(page, priority, object))
+        Ok(self.replace(page, (priority, 0), object))
     }
 
-    /// Puts an object in a page's place, if the page was not used meanwhile.
-    fn replace<'p>(&'p self, page: u64, priority: u8, object: Object<'p>) -> bool {
+    /// Puts an object in a page's place, with some marks, if the page was not used meanwhile.
+    fn replace<'p>(&'p self, page: u64, (priority, marks): (u8, u8), object: Object<'p>) -> bool {
         let Some((mut slot, _)) = self.zram.lock_chosen(page) else { return false };
         let old = Stored::in_cell(&slot);
         stored::put_blob(&mut slot, priority, object);
+        flags::set(&mut slot, marks);
         self.zram.replaced(&slot, old);
         true
     }
 
-    /// Recompresses a page if that gets it into a smaller class. Otherwise it gets a mark, so that
-    /// it is not tried again.
-    fn denser(
+    /// Puts a blob in a page's place, with some marks, if that gets it into a smaller class.
+    /// Otherwise the page gets a mark, so that it is not tried again.
+    fn put_denser(
         &self,
-        stream: &mut Stream,
         page: u64,
-        (data, len): (&[u8], usize),
-        (priority, codec): (u8, &Codec),
+        (blob, len): (Option<&[u8]>, usize),
+        form: (u8, u8),
         otherwise: u8,
     ) -> Result<(), DiskError> {
-        match codec.compress(stream, data) {
-            Ok(blob) if self.zram.is_smaller(blob.len(), len, 0) => {
+        match blob {
+            Some(blob) if self.zram.is_smaller(blob.len(), len, 0) => {
                 // A longer object is freed in return, so the limit does not apply to this one.
                 let object = self.zram.slots.pool.store_past_limit(blob).map_err(disk_error)?;
-                let put = self.replace(page, priority, object);
+                let put = self.replace(page, form, object);
                 bump(&self.zram.settings.tiering.denser, put.into());
             }
             _ => self.mark(page, otherwise),
@@ -298,25 +321,53 @@ impl<'z> Tender<'z> {
         Ok(())
     }
 
+    /// pagelz, if that saves so much that reads may take longer. Otherwise the first algorithm with
+    /// a longer search, and a mark that the page was tried.
+    fn worth_its_time(
+        &self,
+        bench: &mut Bench<'_>,
+        page: u64,
+        (data, len): (&[u8], usize),
+    ) -> Result<(), DiskError> {
+        let mut room = [0; PAGE_SIZE];
+        let search = self.zram.config.algorithm.searched();
+        let searched = search.and_then(|codec| bench.compress(&codec, page, data));
+        let searched = searched.and_then(|blob| {
+            let to = room.get_mut(..blob.len())?;
+            to.copy_from_slice(blob);
+            Some(&*to)
+        });
+        let cost = |len| self.zram.class_cost(len);
+        let otherwise = cost(searched.map_or(len, |blob| blob.len().min(len)));
+        let saves = |blob: &&[u8]| self.rule.saves_enough(cost(blob.len()), otherwise);
+        match bench.compress(self.latest().1, page, data).filter(saves) {
+            Some(blob) => {
+                let form = (self.latest.priority, 0);
+                self.put_denser(page, (Some(blob), len), form, INCOMPRESSIBLE)
+            }
+            None => self.put_denser(page, (searched, len), (0, IDLE), INCOMPRESSIBLE),
+        }
+    }
+
     /// The densest algorithm or pagelz, whichever is smaller: a page of the first algorithm that
     /// was not tried with pagelz is, and the other form has to be smaller than that.
     fn densest(
         &self,
-        stream: &mut Stream,
+        bench: &mut Bench<'_>,
         page: u64,
         (data, len): (&[u8], usize),
     ) -> Result<(), DiskError> {
-        let latest = (self.latest.priority, &self.latest.codec);
-        let by_pagelz = latest.1.compress(stream, data).map_or(usize::MAX, <[u8]>::len);
-        match self.densest {
-            Some(densest) => {
-                let blob = densest.1.compress(stream, data).map_or(usize::MAX, <[u8]>::len);
+        let by_pagelz = bench.compress(self.latest().1, page, data).map_or(PAGE_SIZE, <[u8]>::len);
+        let (priority, codec) = match self.densest {
+            Some((priority, codec)) => {
+                let blob = bench.compress(codec, page, data).map_or(PAGE_SIZE, <[u8]>::len);
                 let is_denser = self.zram.is_smaller(blob, by_pagelz.min(PAGE_SIZE), 0);
-                let to = if is_denser { densest } else { latest };
-                self.denser(stream, page, (data, len), to, INCOMPRESSIBLE)
+                if is_denser { (priority, codec) } else { self.latest() }
             }
-            None => self.denser(stream, page, (data, len), latest, INCOMPRESSIBLE),
-        }
+            None => self.latest(),
+        };
+        let blob = bench.compress(codec, page, data);
+        self.put_denser(page, (blob, len), (priority, 0), INCOMPRESSIBLE)
     }
 
     fn mark(&self, page: u64, bits: u8) {
@@ -324,5 +375,26 @@ impl<'z> Tender<'z> {
             flags::clear(&mut slot, PP);
             flags::set(&mut slot, bits);
         }
+    }
+}
+
+impl Bench<'_> {
+    /// Compresses a page. The blob lies here until the next one.
+    fn compress(&mut self, codec: &Codec, page: u64, data: &[u8]) -> Option<&[u8]> {
+        self.stream.set_place(Zram::place_of(page));
+        let len = codec.compress(&mut self.stream, data).ok()?.len();
+        self.count_bytes(self.stream.heap_bytes() as u64);
+        Some(self.stream.blob(len))
+    }
+
+    fn count_bytes(&mut self, bytes: u64) {
+        change(&self.zram.settings.tiering.packing_bytes, self.counted_bytes, bytes);
+        self.counted_bytes = bytes;
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        self.count_bytes(0);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   fast       every page as it was written
-//!   balanced   a page that nobody used for two ages: pagelz with tables of the device
-//!   dense      the same after one age; after four, zstd with its neighbours, or alone
+//!   balanced   a page that nobody used for two ages: pagelz with tables of the device, if that
+//!              saves a lot; otherwise lz4 with a longer search
+//!   dense      pagelz after one age; after four, zstd with its neighbours, or alone
 //! ```
 //!
 //! Invariant: a density says where pages should be, and never what they read as.

@@ -3,6 +3,7 @@
 //! Claims
 //! - Tables come into use if they gain more than 3 % on pages that they were not trained on, and
 //!   only then. They are trained on pages from everywhere.
+//! - If balanced, the first algorithm searches longer where pagelz saves too little.
 //! - Tables stay until the last page that needs them is gone, also one on the backing disk, and all
 //!   of them are counted.
 //! - Whatever the tiers do meanwhile, a page reads as it was written.
@@ -95,6 +96,45 @@ fn tables_of_the_devices_own_pages_come_into_use_and_go_with_the_last_page() {
     assert!(zram.compr_data_size() < 2 * stored * 11 / 10, "all pages have fitting tables");
     holds(&zram, 0x80);
     assert_eq!(generations(&zram), [2], "nothing needs the first any more");
+}
+
+/// A page of phrases that begin alike. A short search finds how the last one began, and a longer
+/// search finds the one that is the same.
+fn phrases(page: u64) -> Vec<u8> {
+    let mut state = page * 2 + 1;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(page | 1);
+        (state >> 56) as u8
+    };
+    let ends: Vec<u8> = (0..16 * 12).map(|_| next()).collect();
+    let mut bytes = Vec::new();
+    while bytes.len() < PAGE {
+        bytes.push(next());
+        bytes.extend_from_slice(b"begin");
+        let end = usize::from(next() >> 4) * 12;
+        bytes.extend_from_slice(&ends[end..end + 12]);
+    }
+    bytes.truncate(PAGE);
+    bytes
+}
+
+#[test]
+fn balanced_searches_longer_where_pagelz_saves_too_little() {
+    let zram = device(config());
+    (0..MANY).for_each(|page| write(&zram, page, &phrases(page)));
+    let (before, contexts) = (zram.compr_data_size(), zram.stat().metadata.codec_contexts);
+    zram.tend(&now(Density::Balanced)).expect("room");
+    let after = zram.compr_data_size();
+    assert!(after < before * 9 / 10, "{after} of {before} bytes");
+    let states: Vec<_> = zram.block_states(0..MANY).collect();
+    let first = states.iter().filter(|it| it.idle && !it.recompressed && !it.incompressible);
+    assert!(first.count() as u64 > MANY * 9 / 10, "they are blobs of the first algorithm");
+    let more = zram.stat().metadata.codec_contexts - contexts;
+    assert!(more < 120_000, "{more} bytes: the context of the search is gone");
+    zram.tend(&now(Density::Balanced)).expect("room");
+    assert_eq!(zram.compr_data_size(), after, "a second pass finds nothing to do");
+    assert!((0..MANY).all(|page| read(&zram, page) == phrases(page)), "as it was written");
+    zram.check().expect("no defect");
 }
 
 #[test]
