@@ -331,8 +331,8 @@ impl Codec {
         } else {
             guide.way(place)
         };
-        let len = self.compress_as(WAYS[way], stream, page)?.len();
-        Ok(stream.with_end(len, way as u8))
+        self.compress_as(WAYS[way], stream, page)?;
+        Ok(stream.with_end(way as u8))
     }
 
     fn compress_as<'s>(

@@ -38,8 +38,8 @@ pub(crate) struct Settings<'d> {
 pub struct Stream {
     /// Empty until the first compression.
     output: Box<[u8]>,
-    /// Where in it the last blob begins.
-    made: usize,
+    /// The last blob in it.
+    made: Range<usize>,
     /// Of the pages that are compressed now.
     place: u64,
     /// Pages until the next sample of a codec that samples.
@@ -77,15 +77,17 @@ impl Stream {
         is_sample
     }
 
-    /// The blob of `len` bytes that was made last. It is empty if none of this length was.
-    pub fn blob(&self, len: usize) -> &[u8] {
-        self.output.get(self.made..self.made + len).unwrap_or_default()
+    /// The blob that was made last, which is empty if none was. It is what a codec returned, once
+    /// more.
+    pub fn last_blob(&self) -> &[u8] {
+        &self.output[self.made.clone()]
     }
 
-    /// The blob of `len` bytes that was made last, with a byte behind it.
-    pub(crate) fn with_end(&mut self, len: usize, end: u8) -> &[u8] {
-        self.output[self.made + len] = end;
-        &self.output[self.made..self.made + len + 1]
+    /// The blob that was made last, with a byte behind it.
+    pub(crate) fn with_end(&mut self, end: u8) -> &[u8] {
+        self.output[self.made.end] = end;
+        self.made.end += 1;
+        self.last_blob()
     }
 
     /// Bytes on the heap, with those that the libraries have allocated.
@@ -131,8 +133,8 @@ impl Stream {
     ) -> Result<&[u8], CodecError> {
         self.prepare_output()?;
         let blob = self.compress_to_output(settings, page)?;
-        self.made = blob.start;
-        Ok(&self.output[blob])
+        self.made = blob;
+        Ok(self.last_blob())
     }
 
     fn compress_to_output(

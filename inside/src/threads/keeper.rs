@@ -150,6 +150,7 @@ impl Keeper {
     }
 
     /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
+    /// Threads were let copy `copied` bytes of it.
     fn used(&mut self, forks: u32, copied: u64) -> u64 {
         let shared = if self.board.processes() < 2 {
             self.sharing.none()

@@ -39,6 +39,8 @@ pub(super) struct Doubles {
     own: HashSet<u32>,
     /// Slots by the addresses of their pages.
     slots: HashMap<usize, u32>,
+    /// Slots of doubles that go, some at a time.
+    leaving: Vec<u32>,
     /// Comparisons in vain, one after the other.
     vain: u32,
 }
@@ -48,9 +50,19 @@ impl Doubles {
     pub(super) fn set_shared_by(&mut self, forks: Option<u32>) {
         if self.shared_by != forks {
             self.shared_by = forks;
-            self.own.clear();
+            // With its table, which may be long.
+            self.own = HashSet::new();
             self.vain = 0;
         }
+        if forks.is_none() {
+            self.leave();
+        }
+    }
+
+    /// All doubles are to go.
+    fn leave(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
+        self.leaving.extend(slots.into_values());
     }
 
     /// A slot has got content.
@@ -62,7 +74,9 @@ impl Doubles {
 
     /// A slot is free.
     pub(super) fn freed(&mut self, slot: u32) {
-        self.own.remove(&slot);
+        if !self.own.is_empty() {
+            self.own.remove(&slot);
+        }
     }
 
     /// The page of a slot came back to an address. Returns the slot that is named no more: that of
@@ -77,6 +91,9 @@ impl Doubles {
     /// The page of an address leaves. Returns its double, which is the caller's from now on, and
     /// whether to compare it.
     pub(super) fn take(&mut self, address: usize) -> Option<(u32, bool)> {
+        if self.slots.is_empty() {
+            return None;
+        }
         let slot = self.slots.remove(&address)?;
         let compares = self.vain < VAIN || self.vain.is_multiple_of(NOW_AND_THEN);
         self.vain = self.vain.saturating_add(1);
@@ -88,18 +105,25 @@ impl Doubles {
         self.vain = 0;
     }
 
-    /// Some of the doubles, which go, if the store is not shared any more.
+    /// Some of the doubles that go.
     pub(super) fn leaving(&mut self) -> Vec<u32> {
-        if self.shared_by.is_some() || self.slots.is_empty() {
-            return Vec::new();
+        let stay = self.leaving.len().saturating_sub(AT_ONCE);
+        let some = self.leaving.split_off(stay);
+        if self.leaving.is_empty() {
+            self.leaving = Vec::new();
         }
-        let some: Vec<usize> = self.slots.keys().copied().take(AT_ONCE).collect();
-        some.iter().filter_map(|address| self.slots.remove(address)).collect()
+        some
+    }
+
+    /// All doubles, which go at once because the store is full.
+    pub(super) fn take_all(&mut self) -> Vec<u32> {
+        self.leave();
+        std::mem::take(&mut self.leaving)
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.slots.len()
+        self.slots.len() + self.leaving.len()
     }
 }
 

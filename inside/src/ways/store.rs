@@ -133,13 +133,23 @@ impl Store {
             }
             self.give_back(slot);
         }
+        self.keep_anew(address, page).or_else(|| {
+            let all = self.lock().doubles.take_all();
+            all.iter().for_each(|&slot| self.give_back(slot));
+            if all.is_empty() { None } else { self.keep_anew(address, page) }
+        })
+    }
+
+    /// Keeps a page in a slot that was free.
+    fn keep_anew(&self, address: usize, page: &[u8]) -> Option<u32> {
         let slot = self.lock().take(self.zram.pages())?;
         let place = (address / PLACE) as u64;
         if self.zram.write_page_of(u64::from(slot), place, page).is_err() {
-            self.lock().free.push(slot);
+            let mut slots = self.lock();
+            slots.doubles.freed(slot);
+            slots.free.push(slot);
             return None;
         }
-        self.lock().doubles.filled(slot);
         if self.seal.is_some() {
             self.kept(slot);
         }
@@ -439,13 +449,14 @@ impl Store {
 
 impl Slots {
     fn take(&mut self, slots: u64) -> Option<u32> {
-        if let Some(slot) = self.free.pop() {
-            return Some(slot);
-        }
-        let slot = self.next;
-        (u64::from(slot) < slots).then(|| {
-            self.next += 1;
-            slot
-        })
+        let slot = self.free.pop().or_else(|| {
+            let slot = self.next;
+            (u64::from(slot) < slots).then(|| {
+                self.next += 1;
+                slot
+            })
+        })?;
+        self.doubles.filled(slot);
+        Some(slot)
     }
 }

@@ -336,6 +336,12 @@ fn a_full_store_refuses() {
     let freed = kept[kept.len() / 2];
     store.give_back(freed);
     assert_eq!(store.keep(0, &page), Some(freed), "there is room for one");
+    page[0] ^= 1;
+    assert_eq!(store.keep(0, &page), None);
+    store.set_shared_by(Some(1));
+    store.came(1 << 30, freed);
+    assert_eq!(store.keep(0, &page), Some(freed), "a double gives its room");
+    assert_eq!(read(&store, freed).as_ref(), Ok(&page));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //   memory parts     mremap of what was closed in parts
 //   memory forks     children, their children, a parent that ends at once
 //   memory shares    children that read everything share it with their parent and each other
+//   memory copies    children write to all that they share, at the same time
 //   memory heirs     children of children, each of which writes
 //   memory storms    a parent that writes and gives memory up while children read what it was
 //   memory crowds    threads that fork while others touch
@@ -283,6 +284,27 @@ static void shares(void) {
     close(go[1]);
     for (int i = 0; i < CHILDREN; i++) expect_child(children[i]);
     check_all("the parent", at, PAGES, 0);
+}
+
+// Children write to all that they share, at the same time. Together it is far more than the limit.
+// They wait before that, so that whoever folds by then has guarded its memory.
+static void copies(void) {
+    enum { SHARED = 6144 };  // 24 MiB
+    char *at = map(SHARED);
+    fill_all(at, SHARED, 0);
+    pid_t children[CHILDREN];
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        if (children[i] < 0) wrong("fork", i);
+        if (children[i] == 0) {
+            usleep(500000);
+            fill_all(at, SHARED, i + 1);
+            check_all("a child", at, SHARED, i + 1);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < CHILDREN; i++) expect_child(children[i]);
+    check_all("the parent", at, SHARED, 0);
 }
 
 // Areas of several mappings that are moved as a whole. The kernel refuses some of these moves. Where
@@ -1370,7 +1392,7 @@ int main(int count, char **words) {
     } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
                {"waits", waits}, {"rests", rests}, {"jails", jails}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
                {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves}, {"leftout", leftout},
-               {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs},
+               {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs}, {"copies", copies},
                {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},

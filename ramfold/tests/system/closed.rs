@@ -55,6 +55,7 @@ claims! { "cc":
     handlers_fork_over_closed_pages: "handlers";
     programs_are_executed_over_closed_pages: "spawns";
     children_share_closed_pages: "shares";
+    children_write_to_all_closed_pages_that_they_share: "copies";
     children_by_clone_have_closed_pages: "clones";
     a_program_cannot_close_what_its_pages_come_by: "guards";
     threads_are_cancelled_over_closed_pages: "cancels";
@@ -82,6 +83,7 @@ claims! { "musl-gcc":
     with_musl_handlers_fork_over_closed_pages: "handlers";
     with_musl_programs_are_executed_over_closed_pages: "spawns";
     with_musl_children_share_closed_pages: "shares";
+    with_musl_children_write_to_all_that_they_share: "copies";
     with_musl_children_by_clone_have_closed_pages: "clones";
     with_musl_a_program_cannot_close_what_its_pages_come_by: "guards";
     with_musl_threads_are_cancelled_over_closed_pages: "cancels";

@@ -108,6 +108,7 @@ claims! {
     values_on_two_pages_are_right: "tight";
     forked_children_have_their_parents_memory: "forks";
     children_share_what_is_out: "shares";
+    children_write_to_all_that_they_share: "copies";
     children_of_children_have_what_their_parents_had: "heirs";
     a_parent_may_write_while_its_children_read: "storms";
     threads_may_fork_while_others_touch: "crowds";

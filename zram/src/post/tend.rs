@@ -338,14 +338,15 @@ impl<'z> Tender<'z> {
             Some(&*to)
         });
         let cost = |len| self.zram.class_cost(len);
-        let otherwise = cost(searched.map_or(len, |blob| blob.len().min(len)));
-        let saves = |blob: &&[u8]| self.rule.saves_enough(cost(blob.len()), otherwise);
-        match bench.compress(self.latest().1, page, data).filter(saves) {
-            Some(blob) => {
-                let form = (self.latest.priority, 0);
-                self.put_denser(page, (Some(blob), len), form, INCOMPRESSIBLE)
-            }
-            None => self.put_denser(page, (searched, len), (0, IDLE), INCOMPRESSIBLE),
+        let by_search = cost(searched.map_or(len, |blob| blob.len().min(len)));
+        let saves = |blob: &&[u8]| self.rule.saves_enough(cost(blob.len()), by_search);
+        let blob = bench.compress(self.latest().1, page, data);
+        // With other tables, or if dense, pagelz may be taken yet.
+        let is_smaller = blob.is_some_and(|blob| self.zram.is_smaller(blob.len(), len, 0));
+        let otherwise = if is_smaller { IDLE } else { INCOMPRESSIBLE };
+        match blob.filter(saves) {
+            Some(_) => self.put_denser(page, (blob, len), (self.latest.priority, 0), otherwise),
+            None => self.put_denser(page, (searched, len), (0, IDLE), otherwise),
         }
     }
 
@@ -382,9 +383,9 @@ impl Bench<'_> {
     /// Compresses a page. The blob lies here until the next one.
     fn compress(&mut self, codec: &Codec, page: u64, data: &[u8]) -> Option<&[u8]> {
         self.stream.set_place(Zram::place_of(page));
-        let len = codec.compress(&mut self.stream, data).ok()?.len();
+        codec.compress(&mut self.stream, data).ok()?;
         self.count_bytes(self.stream.heap_bytes() as u64);
-        Some(self.stream.blob(len))
+        Some(self.stream.last_blob())
     }
 
     fn count_bytes(&mut self, bytes: u64) {
