@@ -7,12 +7,14 @@
 
 mod end;
 mod maps;
+mod moves;
 pub(crate) mod nameless;
 mod resident;
 mod uffd;
 
 pub(crate) use end::lost;
 pub(crate) use maps::folding;
+pub(crate) use moves::move_pages;
 pub(crate) use resident::{Mapping, Resident};
 #[cfg(inside_program)]
 pub(crate) use uffd::is_allowed as may_have_faults;

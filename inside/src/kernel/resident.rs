@@ -3,6 +3,7 @@
 //! Invariant: the files are this process's, also after it has changed its root or its user. Lock:
 //! none.
 
+use super::end::lost;
 use super::maps::range;
 use crate::places::{GROUP_PAGES, PAGE};
 use std::fs::File;
@@ -86,6 +87,14 @@ impl Resident {
         let mut entry = [0; ENTRY];
         let read = self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64);
         read.is_ok() && u64::from_ne_bytes(entry) & EXCLUSIVE != 0
+    }
+
+    /// Whether a page holds nothing at all.
+    pub(crate) fn is_empty(&self, address: usize) -> bool {
+        let mut entry = [0; ENTRY];
+        let read = self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64);
+        read.unwrap_or_else(|_| lost("the system does not say where its pages are"));
+        is_empty(u64::from_ne_bytes(entry))
     }
 
     /// The text of `maps`.

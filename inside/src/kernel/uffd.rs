@@ -184,14 +184,15 @@ impl Uffd {
         self.transfer(IOC_COPY, to, from.as_ptr().addr(), from.len())
     }
 
-    /// Moves `pages` pages from `from` on to where they are missing at `to`.
+    /// Moves `pages` pages from `from` on to where they are missing at `to`. The system may move
+    /// more than it counts: see `moves`.
     ///
     /// # Safety
     ///
     /// - `from` is registered with this descriptor, so that a touch of what has left is a fault.
     /// - `to` is registered, and what belongs there is what is moved, or it is memory of ours that
     ///   nothing refers to.
-    pub(crate) unsafe fn move_pages(&self, to: usize, from: usize, pages: usize) -> Progress {
+    pub(super) unsafe fn move_pages(&self, to: usize, from: usize, pages: usize) -> Progress {
         self.transfer(IOC_MOVE, to, from, pages * PAGE)
     }
 

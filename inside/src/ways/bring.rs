@@ -16,7 +16,7 @@
 
 use super::engine::{Engine, State};
 use super::worth::STAGED_PER_CENT;
-use crate::kernel::{Progress, Uffd, lost};
+use crate::kernel::{Progress, Uffd, lost, move_pages};
 use crate::places::{
     Book, GROUP, GROUP_PAGES, PAGE, Place, Word, aligned, bits, is_watched, ones, page_in_group,
     runs,
@@ -123,7 +123,7 @@ impl Engine {
             } else {
                 // SAFETY: by their words these pages are the program's, and nobody reads them in
                 // the tray: the pager reads only what it compresses. A tray is registered.
-                unsafe { self.uffd.move_pages(to, from, count) }
+                unsafe { move_pages(self.mover(), to, from, count) }
             };
             (0..progress.pages).for_each(|at| book.set(to + at * PAGE, Word::PROGRAM));
             progress

@@ -161,6 +161,11 @@ impl Engine {
         });
     }
 
+    /// What moves pages between the program and trays.
+    pub(super) fn mover(&self) -> (&Uffd, &Resident) {
+        (&self.uffd, &self.resident)
+    }
+
     /// Guards all memory that is registered and there. What forks share is copied by writes to it,
     /// and each group of copies waits for room then.
     pub(crate) fn guard(&self) {

@@ -15,7 +15,7 @@ use super::engine::{Engine, State};
 use super::trays::empty;
 use crate::board::Slot;
 use crate::floor::call;
-use crate::kernel::lost;
+use crate::kernel::{lost, move_pages};
 use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, is_watched, page_in_group};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -156,7 +156,7 @@ impl Engine {
             // SAFETY: by E2 the range is registered: it is a part of what the book says, and the
             // kernel answers EAGAIN while an event is unread. The tray is ours, and its place
             // empty.
-            let progress = unsafe { self.uffd.move_pages(to, address, pages) };
+            let progress = unsafe { move_pages(self.mover(), to, address, pages) };
             for page in 0..progress.pages {
                 let home = address + page * PAGE;
                 state.book.set(home, Word::tray(tray, place + page));
