@@ -11,11 +11,12 @@ impl Span {
     /// Moves `count` pages from page `first` of the span on to the same number of places of a
     /// segment, from place `at` on. All pages must be registered.
     ///
-    /// Linux 6.18 can move pages without counting them: if a page is in the system's swap, or changes
-    /// while it moves. It then goes on to the same page, and says that its place is taken. The place was empty, because only this
-    /// code puts pages there, and it knows which (G1). The page that stands there is therefore the
-    /// one that was to move, and it counts as moved. If the segment is strewn (G2), the place
-    /// proves nothing. The page then counts as moved if it is gone from the span.
+    /// Linux 6.18 can move a page without counting it, if the page is in the system's swap or
+    /// changes meanwhile. It then goes on to the same page, and says that its place is taken. The
+    /// place was empty, because only this code puts pages there, and it knows which (G1). The page
+    /// that stands there is therefore the one that was to move, and it counts as moved. The same
+    /// may be true of the pages after it. If the segment is strewn (G2), the place proves nothing.
+    /// The page then counts as moved if it is gone from the span.
     ///
     /// # Panics
     ///

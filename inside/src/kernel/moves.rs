@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the system moves page after page, and counts
-//!     page A changes meanwhile: it tries A again, moves A and what follows, and counts none of them
+//!     page A changes meanwhile: it tries A again, moves A and others, and counts none of them
 //!     it tries A once more: its place is taken
 //! ```
 //!
