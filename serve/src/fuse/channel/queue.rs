@@ -37,8 +37,9 @@ use std::sync::Arc;
 
 /// The most entries of a queue. The addresses of their buffers are reserved.
 const ENTRIES_MAX: usize = 1024;
-/// Entries that the kernel should have left in a queue when another one is given away.
-const LEFT_MIN: usize = 4;
+/// Entries that the kernel should have left in a queue when another one is given away. A request
+/// for which it has none waits until one of the queue is answered, and no new entry helps it.
+const LEFT_MIN: usize = 16;
 /// Bytes of data after which finished answers are handed to the kernel.
 const FLUSH_AFTER: usize = 64 << 10; // 64 KiB
 

@@ -148,7 +148,7 @@ fn shares(queues: u16, cpus: &[usize]) -> Vec<Vec<u16>> {
 /// Entries that a queue has from the start. It gets more if some wait for a disk.
 fn depth(queues: usize) -> usize {
     const MANY: usize = 16;
-    if queues <= MANY { 16 } else { 4 }
+    if queues <= MANY { 64 } else { 4 }
 }
 
 #[cfg(test)]
