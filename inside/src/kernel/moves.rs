@@ -8,7 +8,7 @@
 //!
 //! Linux 6.18 does this, for example if a thread writes to a page which a fork shares. It answers
 //! with the pages that it moved before A. The pages from A on would be in neither place by our
-//! books, and the program would find zeros. So who asked looks at both places.
+//! books, and the program would find zeros. So both places are looked at.
 //!
 //! Invariant: a page is counted if it is gone from where it was, and stands where it was to go.
 //! Lock: the caller's. Nobody else puts pages in either place.
@@ -18,7 +18,7 @@ use super::uffd::{Progress, Uffd};
 use crate::places::PAGE;
 
 /// Moves `pages` pages from `from` on to where they are missing at `to`, and counts those that the
-/// system did not count. If one of those stands where the transfer stopped, the error is EAGAIN.
+/// system did not count. If there were such pages and others are left, the error is EAGAIN.
 ///
 /// # Safety
 ///

@@ -84,17 +84,20 @@ impl Resident {
 
     /// Whether a page is mapped by this process alone.
     pub(crate) fn is_exclusive(&self, address: usize) -> bool {
-        let mut entry = [0; ENTRY];
-        let read = self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64);
-        read.is_ok() && u64::from_ne_bytes(entry) & EXCLUSIVE != 0
+        self.entry(address).is_ok_and(|entry| entry & EXCLUSIVE != 0)
     }
 
-    /// Whether a page holds nothing at all.
+    /// Whether a page holds nothing at all. If the system does not tell, the process ends.
     pub(crate) fn is_empty(&self, address: usize) -> bool {
+        let entry = self.entry(address);
+        is_empty(entry.unwrap_or_else(|_| lost("the system does not say where its pages are")))
+    }
+
+    /// A page's entry in `pagemap`.
+    fn entry(&self, address: usize) -> io::Result<u64> {
         let mut entry = [0; ENTRY];
-        let read = self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64);
-        read.unwrap_or_else(|_| lost("the system does not say where its pages are"));
-        is_empty(u64::from_ne_bytes(entry))
+        self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64)?;
+        Ok(u64::from_ne_bytes(entry))
     }
 
     /// The text of `maps`.
