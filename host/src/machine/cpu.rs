@@ -84,6 +84,26 @@ pub fn allowed() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
+/// Does `work` on one CPU, and lets this thread go where it might before.
+///
+/// # Errors
+///
+/// The system's, if this thread may not run there. Then `work` is not done.
+pub fn run_on<R>(cpu: usize, work: impl FnOnce() -> R) -> std::io::Result<R> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let before = sched_getaffinity(None)?;
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only)?;
+    let done = work();
+    // The system had this set, so it takes it back, unless nothing of it is allowed any more.
+    let _ = sched_setaffinity(None, &before);
+    Ok(done)
+}
+
 /// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
 /// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
@@ -112,6 +132,21 @@ mod tests {
             unsafe { libc::sched_getscheduler(0) }
         });
         assert_eq!(policy.join().expect("it asks only"), libc::SCHED_BATCH);
+    }
+
+    #[test]
+    fn work_is_done_on_one_cpu_and_the_thread_goes_where_it_might() {
+        let before = allowed();
+        for &cpu in &before {
+            assert_eq!(
+                run_on(cpu, || (allowed(), current_hint())).expect("it may"),
+                (vec![cpu], cpu)
+            );
+        }
+        let forbidden = (0..usize::MAX).find(|cpu| !before.contains(cpu)).expect("one at least");
+        assert!(run_on(forbidden, || unreachable!("no such CPU")).is_err());
+        assert!(run_on(usize::MAX, || unreachable!("no such number")).is_err());
+        assert_eq!(allowed(), before);
     }
 
     #[test]

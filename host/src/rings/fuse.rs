@@ -21,7 +21,7 @@
 //! Lock: none.
 
 use super::ring::Ring;
-use crate::machine::PAGE_SIZE;
+use crate::machine::{PAGE_SIZE, cpu};
 use crate::memory::{HostError, Pages};
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{FileType, fstat, major, minor};
@@ -46,6 +46,10 @@ const COMMIT_ID: usize = 2 * PART + 8;
 const PAYLOAD: usize = 2 * PART + 16;
 /// Bytes of all headers.
 const HEADERS: usize = 2 * PART + 32;
+/// What a note to the device asks for.
+const NOTIFY_RETRIEVE: u32 = 5;
+/// Requests that the kernel is asked for have numbers above this one.
+const ASKED_FROM: u64 = 1 << 62;
 /// The number of the command that waits for the bell. Entries have smaller ones.
 const BELL: u64 = u64::MAX;
 
@@ -70,6 +74,8 @@ pub struct FuseRing {
     slots: Vec<Option<Slot>>,
     /// Numbers of slots that no entry has.
     free: Vec<usize>,
+    /// The number of the request that the kernel was asked for last.
+    asked: u64,
 }
 
 // SAFETY: the vectors of slots point to memory of the same slots, which moves to the other thread
@@ -119,6 +125,7 @@ impl FuseRing {
             data,
             slots: Vec::new(),
             free: Vec::new(),
+            asked: 0,
         })
     }
 
@@ -232,6 +239,28 @@ impl FuseRing {
         }
     }
 
+    /// Has the kernel make a request that comes by `queue`. A note asks for none of the pages that
+    /// it has cached of a file. The kernel must know the file, which is no directory. The request
+    /// has the operation `FUSE_NOTIFY_REPLY`, and is answered as any other. Its answer fetches a
+    /// request that waits for an entry, which a new entry does not. The thread is on the queue's
+    /// CPU meanwhile, because a request comes by the queue of its CPU.
+    ///
+    /// # Errors
+    ///
+    /// The system's: this thread may not run on that CPU, or there is no such file.
+    pub fn ask(&mut self, queue: u16, node: u64) -> io::Result<()> {
+        const NOTE: usize = 48;
+        let mut note = [0; NOTE];
+        note[0..4].copy_from_slice(&(NOTE as u32).to_ne_bytes());
+        note[4..8].copy_from_slice(&NOTIFY_RETRIEVE.to_ne_bytes());
+        // The kernel counts its own requests from 0 on, and all numbers are even.
+        self.asked += 2;
+        note[16..24].copy_from_slice(&(ASKED_FROM + self.asked).to_ne_bytes());
+        note[24..32].copy_from_slice(&node.to_ne_bytes());
+        cpu::run_on(usize::from(queue), || rustix::io::write(&self.device, &note))??;
+        Ok(())
+    }
+
     fn submit(&mut self, slot: Slot) -> io::Result<()> {
         let number = slot.entry.number;
         let command = self.command(&slot);
@@ -289,6 +318,12 @@ impl FuseEntry {
     /// The queue that the request came by.
     pub fn queue(&self) -> u16 {
         self.queue
+    }
+
+    /// The kernel's number of the file that the request is about.
+    pub fn node(&self) -> u64 {
+        const NODE: usize = 16;
+        u64::from_ne_bytes(number(self.memory.as_slice(), NODE))
     }
 
     /// Bytes of its memory that may be resident, in whole pages.

@@ -2,7 +2,8 @@
 //!
 //! Claims: where the system refuses io_uring, the tree is served by `/dev/fuse`, and `stat` says
 //! why. Names and numbers are answered on every CPU while more reads than a queue has entries wait
-//! for a disk that stands still. A server that ends under load leaves nobody waiting.
+//! for a disk that stands still, also if all of them come at once. A server that ends under load
+//! leaves nobody waiting.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,8 +16,10 @@ use crate::rig::{
     needs_tree, noise, ramfold, succeed, tool,
 };
 
-/// Reads that wait on one CPU. A queue has 16 entries at first.
+/// Reads that wait on one CPU.
 const READERS: usize = 40;
+/// Reads that come at once by one CPU. A queue has 64 entries at first.
+const BURST: usize = 200;
 
 /// What `stat` says of the way.
 fn way(tree: &Tree) -> String {
@@ -138,6 +141,80 @@ fn numbers_while_a_disk_stalls() {
         assert!(reader.wait_with_output().expect("ours").stdout == page);
     }
     tree.check();
+}
+
+/// While the server stands still, more requests come by one CPU than its queue has entries. Nobody
+/// asks for anything on that CPU afterwards.
+#[test]
+fn a_burst_that_takes_all_entries_of_a_queue_keeps_nothing_waiting() {
+    by_io_uring(|| {
+        if needs_tree(&[]) {
+            burst_while_a_disk_stalls();
+        }
+    });
+}
+
+fn burst_while_a_disk_stalls() {
+    let below = Tree::with(&["--size", "8M"]);
+    let tree = Tree::new();
+    tree.write("zram0/backing_dev", &below.disk().display().to_string());
+    tree.write("zram0/disksize", "4M");
+    let data = noise(1, 4 << 20);
+    fs::write(tree.disk(), &data).expect("it has room");
+    tree.write("zram0/idle", "all");
+    tree.write("zram0/writeback", "idle");
+    let disk = File::open(tree.disk()).expect("root may");
+    let figures = File::open(tree.path("zram0/mm_stat")).expect("root may");
+    let stopped = Stopped::new(below.process.pid());
+    let burst = Stopped::new(tree.process.pid());
+    let (began, told) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..BURST)
+            .map(|page| {
+                let (disk, began) = (&disk, began.clone());
+                scope.spawn(move || {
+                    begin_on_first_cpu(&began);
+                    let mut bytes = [0; 4096];
+                    disk.read_exact_at(&mut bytes, page as u64 * 4096).map(|()| bytes)
+                })
+            })
+            .collect();
+        let wait_for_all = |count| {
+            let threads: Vec<i32> = (0..count).map(|_| told.recv().expect("one each")).collect();
+            eventually("all to ask", || threads.iter().all(|thread| is_in_read(*thread)));
+        };
+        wait_for_all(BURST);
+        // It is behind all the others.
+        let asks = scope.spawn(|| {
+            begin_on_first_cpu(&began);
+            figures.read_at(&mut [0; 200], 0)
+        });
+        wait_for_all(1);
+        drop(burst);
+        eventually("the figures", || asks.is_finished());
+        assert!(asks.join().expect("it reads").expect("it is served") > 0);
+        assert!(readers.iter().all(|reader| !reader.is_finished()), "the disk stands still");
+        drop(stopped);
+        for (page, reader) in data.chunks(4096).zip(readers) {
+            assert!(reader.join().expect("it reads").expect("it is served") == page);
+        }
+    });
+    tree.check();
+}
+
+/// From here on, this thread runs on the first CPU. Its number is told.
+fn begin_on_first_cpu(began: &std::sync::mpsc::Sender<i32>) {
+    use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first).expect("it may run there");
+    began.send(gettid().as_raw_nonzero().get()).expect("somebody listens");
+}
+
+/// Whether a thread of this process is in `pread64`.
+fn is_in_read(thread: i32) -> bool {
+    let path = format!("/proc/self/task/{thread}/syscall");
+    fs::read_to_string(path).is_ok_and(|call| call.starts_with("17 "))
 }
 
 /// A process that reads one page on one CPU.

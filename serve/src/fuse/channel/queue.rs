@@ -12,11 +12,17 @@
 //! an entry to the queue when few are left. Requests that wait for a disk therefore do not keep
 //! those behind them from coming in.
 //!
+//! A request that found no entry waits in the kernel. It gets the entry of the next answer, and no
+//! new one. So for each request that is given away while few entries are left, the thread has the
+//! kernel make a request of its own, which is answered at once.
+//!
 //! Invariants
 //! - Q1. This thread answers by itself only what waits for nothing and works on little data, and
 //!   what is quick first. So a quick request is answered however long others take.
 //! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with
-//!   what came. A request that would take the last one is refused if it waits.
+//!   what came. A request that would take the last one is refused if it waits. If requests wait in
+//!   the kernel, each one that comes from there has the next one fetched: by its own answer, or by
+//!   that of the kernel's own request.
 //! - Q3. Only this thread submits to the ring. Others hand entries back through `Back`.
 //!
 //! Lock: one, a leaf, around the entries that come back.
@@ -37,8 +43,8 @@ use std::sync::Arc;
 
 /// The most entries of a queue. The addresses of their buffers are reserved.
 const ENTRIES_MAX: usize = 1024;
-/// Entries that the kernel should have left in a queue when another one is given away. A request
-/// for which it has none waits until one of the queue is answered, and no new entry helps it.
+/// Entries that the kernel should have left in a queue when another one is given away, so that
+/// requests seldom find none.
 const LEFT_MIN: usize = 16;
 /// Bytes of data after which finished answers are handed to the kernel.
 const FLUSH_AFTER: usize = 64 << 10; // 64 KiB
@@ -160,6 +166,9 @@ struct Entries {
     all: usize,
     /// Those that other threads have.
     away: usize,
+    /// Requests of its own that the kernel is to make next, and a file that it knows.
+    asked: usize,
+    node: u64,
 }
 
 /// The thread of a ring.
@@ -275,25 +284,23 @@ impl Thread {
             // Little data comes after all that is quick, and what came meanwhile is looked at.
             match self.short.pop_front() {
                 Some(entry) => self.answer(entry)?,
-                None => return Ok(came),
+                None => break,
             }
         }
+        self.ask()?;
+        Ok(came)
     }
 
     fn take(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
         self.count(&entry);
         match self.server.pace(&entry) {
             Pace::Quick => self.answer(entry),
-            Pace::Slow if self.leave_some(entry.queue()) => {
-                self.give(entry, |server| &server.workers)
-            }
+            Pace::Slow if self.leave_some(&entry) => self.give(entry, |server| &server.workers),
             Pace::Short | Pace::Slow => {
                 self.short.push_back(entry);
                 Ok(())
             }
-            Pace::Waiting if self.leave_some(entry.queue()) => {
-                self.give(entry, |server| &server.waiters)
-            }
+            Pace::Waiting if self.leave_some(&entry) => self.give(entry, |server| &server.waiters),
             Pace::Waiting => {
                 refuse(&mut entry, Errno::NOMEM);
                 self.send(entry)
@@ -325,13 +332,38 @@ impl Thread {
         }
     }
 
-    /// Whether the kernel has entries of a queue left if one more is given away (Q2). New ones are
-    /// added if there are few.
-    fn leave_some(&mut self, queue: u16) -> bool {
-        let Entries { all, away } = self.queues[usize::from(queue)];
-        let left = all - away - 1;
-        let added = left < LEFT_MIN && all < ENTRIES_MAX && self.add(queue);
+    /// Whether the kernel has entries of a queue left if one more is given away (Q2). If there are
+    /// few, one is added, and the kernel will be asked to look for requests that wait.
+    fn leave_some(&mut self, entry: &FuseEntry) -> bool {
+        let queue = entry.queue();
+        let entries = &mut self.queues[usize::from(queue)];
+        let (all, left) = (entries.all, entries.all - entries.away - 1);
+        if left >= LEFT_MIN {
+            return true;
+        }
+        entries.asked += 1;
+        // A thread waits for this answer, so the kernel does not forget the file before.
+        entries.node = entry.node();
+        let added = all < ENTRIES_MAX && self.add(queue);
         added || left > 0
+    }
+
+    /// Has the kernel make requests of its own, whose answers fetch what waits (Q2).
+    fn ask(&mut self) -> std::io::Result<()> {
+        if self.queues.iter().all(|entries| entries.asked == 0) {
+            return Ok(());
+        }
+        // The kernel has new entries from here on, and its requests find them.
+        self.ring.flush()?;
+        for (queue, entries) in self.queues.iter_mut().enumerate() {
+            let node = entries.node;
+            for _ in 0..std::mem::take(&mut entries.asked) {
+                // An error says that this thread may not run on the queue's CPU, or that the file
+                // system is going. Then what waits there is fetched by the next answer.
+                let _ = self.ring.ask(queue as u16, node);
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, queue: u16) -> bool {

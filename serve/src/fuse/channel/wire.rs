@@ -207,8 +207,8 @@ fn call<'a>(opcode: u32, mut fields: Fields<'a>) -> Result<Call<'a>, Errno> {
         // symlink, mknod, mkdir, unlink, rmdir, rename, link, rename2, tmpfile
         6 | 8..=13 | 45 | 51 => Call::ChangeNames,
         38 => Call::Destroy,
-        // forget, interrupt, batch_forget
-        2 | 36 | 42 => Call::Note,
+        // forget, interrupt, notify_reply, batch_forget
+        2 | 36 | 41 | 42 => Call::Note,
         _ => Call::Unknown,
     })
 }
