@@ -17,6 +17,7 @@
 mod counts;
 mod packing;
 pub mod refusals;
+mod reserve;
 mod shares;
 mod state;
 mod texts;
@@ -34,6 +35,7 @@ use host::sync::atomic as modelled;
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
 pub use packing::Packing;
+pub use reserve::{SLEEP_MAX, limit_for};
 pub use state::{State, Way};
 use words::put_text;
 
@@ -42,7 +44,7 @@ pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ramfold3");
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold4");
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 /// Bytes of the path of a directory on the disk behind the stores.
@@ -56,6 +58,8 @@ pub struct Head {
     pub limit: AtomicU64,
     /// Bytes of processes of the tree that do not fold.
     pub outside: AtomicU64,
+    /// Bytes that programs touch in a millisecond.
+    speed: AtomicU64,
     algorithm: [AtomicU64; ALGORITHM_LEN / 8],
     backing: [AtomicU64; BACKING_LEN / 8],
     /// Why the disk refused pages last: the system's number, or 0.
@@ -174,6 +178,8 @@ impl Board {
         let head = board.head();
         // relaxed: no process of the run has been started.
         head.limit.store(limit, Ordering::Relaxed);
+        // relaxed: as above.
+        head.speed.store(reserve::speed(host::cpu::count()), Ordering::Relaxed);
         put_text(&head.algorithm, algorithm.as_bytes());
         // relaxed: as above.
         head.namespace.store(namespace().unwrap_or(0), Ordering::Relaxed);

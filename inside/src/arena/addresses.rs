@@ -9,7 +9,7 @@
 //! no access. Lock: none; the range is reserved once.
 
 use crate::floor::passage::{PASSAGE, pass};
-use crate::places::{MAPPING_MIN, PAGE};
+use crate::places::{CHUNK, GROUP_PAGES, MAPPING_MIN, PAGE};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -140,12 +140,22 @@ pub(crate) unsafe fn advise(range: &Range<usize>, advice: i32) -> Result<(), i32
 
 /// The pages of a group that are in memory, as bits. If the system does not tell, all of them.
 pub(crate) fn present(group: usize) -> u64 {
-    let mut pages = [1u8; crate::places::GROUP_PAGES];
-    let arguments = [group, crate::places::GROUP, pages.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: the vector has a byte for each page.
-    if unsafe { pass(libc::SYS_mincore, arguments) } < 0 {
-        return u64::MAX;
-    }
+    let Some(pages) = in_memory::<GROUP_PAGES>(group) else { return u64::MAX };
     let pages = pages.iter().enumerate().filter(|(_, byte)| **byte & 1 != 0);
     pages.fold(0, |all, (page, _)| all | 1 << page)
+}
+
+/// Whether pages of a chunk are in memory. If the system does not tell, they are.
+pub(crate) fn is_touched(chunk: usize) -> bool {
+    in_memory::<{ CHUNK / PAGE }>(chunk).is_none_or(|pages| pages.iter().any(|byte| byte & 1 != 0))
+}
+
+/// Of pages from an address on, a byte for each, which is odd if the page is in memory. `None` if
+/// the system does not tell.
+fn in_memory<const N: usize>(start: usize) -> Option<[u8; N]> {
+    let mut pages = [1u8; N];
+    let arguments = [start, N * PAGE, pages.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the vector has a byte for each page.
+    let answer = unsafe { pass(libc::SYS_mincore, arguments) };
+    (answer >= 0).then_some(pages)
 }

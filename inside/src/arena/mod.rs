@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   way     a page comes back and opens; what leaves next
-//!   out     a page closes and leaves
+//!   out     a page closes and leaves           fresh  memory that was never touched
 //!   state   what is known of the arena, under one lock
 //!   fold    store and queues
 //!   pins    groups that system calls use        reach   closed memory is read and written
@@ -16,6 +16,7 @@
 pub(crate) mod addresses;
 pub(crate) mod files;
 mod fold;
+pub(crate) mod fresh;
 pub(crate) mod narrow;
 pub(crate) mod out;
 pub(crate) mod pins;

@@ -24,7 +24,7 @@ use crate::floor::call::{self, call};
 use crate::floor::crossing;
 use crate::floor::turn::{Taken, Turn};
 use crate::kernel::lost;
-use crate::places::{Book, GROUP, PAGE, Place, Word, bits, page_in_group};
+use crate::places::{Book, CHUNK, GROUP, PAGE, Place, Word, bits, page_in_group};
 use crate::places::{Kind, Spans};
 use core::cell::UnsafeCell;
 use core::ops::Range;
@@ -368,6 +368,10 @@ impl State {
 
     /// The content of closed pages of a range is not wanted any more. Their words become `word`.
     pub(crate) fn forget(&mut self, range: &Range<usize>, word: Word) {
+        if word == Word::PROGRAM {
+            let untouched = self.book.open(range).into_iter();
+            untouched.flat_map(|chunk| groups(&(chunk..chunk + CHUNK))).for_each(pins::open);
+        }
         for group in self.closed_groups(range) {
             let within = range.start.max(group)..range.end.min(group + GROUP);
             let out: Vec<(usize, Word)> = self.book.out(&within).collect();
@@ -438,9 +442,10 @@ impl State {
     }
 }
 
-/// Neighbours in a group of which one is closed and the other is not.
+/// Neighbours in a group of which one is closed and the other is not. A group that is all closed
+/// lies mostly between others like it.
 fn edges(closed: u64) -> usize {
-    (closed ^ closed << 1).count_ones() as usize
+    if closed == u64::MAX { 0 } else { (closed ^ closed << 1).count_ones() as usize }
 }
 
 #[cfg(test)]

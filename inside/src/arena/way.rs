@@ -12,8 +12,7 @@
 //! rest: if nothing else could leave, an instruction that touches two pages would never end.
 //!
 //! A page that comes back is written through `/proc/self/mem` while it is closed, so no thread sees
-//! a part of it. Memory that the program has never touched is closed as well. So it cannot outrun
-//! the pager: who touches it, makes room first.
+//! a part of it.
 //!
 //! Mappings are scarce, and each edge between open and closed pages makes one. So neighbours come
 //! together if edges become many.
@@ -22,9 +21,9 @@
 
 use super::addresses::{self, advise, present, protect};
 use super::fold::Fold;
-use super::out::{self, Locked, add, bytes, close, list, rest, set_all};
-use super::state::{self, State, groups, outwards, part};
-use super::{pins, reach};
+use super::out::{self, Locked, add, bytes, list, rest, set_all};
+use super::state::{self, State, outwards, part};
+use super::{fresh, pins, reach};
 use crate::floor::passage::pass;
 use crate::kernel::lost;
 use crate::places::Kind;
@@ -35,8 +34,6 @@ use std::time::Instant;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// What a thread that makes room for itself stores at least, so that it pays for a step only then.
 const OWN: usize = 4;
-/// Larger ranges of fresh memory are not closed, because their words would take too much.
-const FRESH_MAX: usize = 1 << 30; // 1 GiB
 /// Steps of a thread that makes room for itself, at most.
 const STEPS_MAX: usize = 256;
 /// Groups that a thread which makes room finds with nothing that may leave, one after the other,
@@ -116,6 +113,7 @@ pub(crate) fn touch(state: &mut State, address: usize, writes: bool) -> bool {
 
 /// Opens the closed pages of a range, for a system call or for good.
 pub(crate) fn open_range(state: &mut State, range: &Range<usize>) {
+    fresh::open(state, range);
     for group in state.closed_groups(range) {
         make_room(state, 8);
         open(state, group, part(group, range));
@@ -319,19 +317,7 @@ pub(crate) fn begin(state: &mut State, fold: Fold) {
         // SAFETY: it changes no byte. An error means that there are no huge pages.
         let _ = unsafe { advise(&span, libc::MADV_NOHUGEPAGE) };
         if kind == Kind::Folds {
-            look_through(state, &span);
-        }
-    }
-}
-
-/// Queues the groups of a span that have pages in memory, and closes what was never touched.
-pub(crate) fn look_through(state: &mut State, span: &Range<usize>) {
-    for group in groups(span) {
-        let wanted = part(group, span);
-        if present(group) & wanted != 0 {
-            list(state, group);
-        } else if span.len() <= FRESH_MAX && pins::close(group) {
-            close(state, group, wanted);
+            fresh::look_through(state, &span);
         }
     }
 }
@@ -339,8 +325,9 @@ pub(crate) fn look_through(state: &mut State, span: &Range<usize>) {
 /// Looks for memory that the program has touched since, in spans that are too large to close.
 pub(crate) fn look_again(state: &mut State) {
     let all: Vec<_> = state.spans.all().collect();
-    let large = all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > FRESH_MAX);
-    large.for_each(|(span, _)| look_through(state, span));
+    let large =
+        all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > fresh::LEN_MAX);
+    large.for_each(|(span, _)| fresh::look_through(state, span));
     state.have_executed();
     clear_shelf(state);
 }
@@ -351,47 +338,6 @@ pub(crate) fn clear_shelf(state: &mut State) {
         let groups = std::mem::take(&mut fold.shelf);
         groups.into_iter().for_each(|group| list(state, group));
     }
-}
-
-/// Memory comes to a range that has no access, and folds. Returns the system's number if it
-/// refuses.
-pub(crate) fn fresh(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
-    let is_folding = state.fold.is_some() && !state.melted;
-    if is_folding && range.len() <= FRESH_MAX {
-        let done = fresh_and_closed(state, range);
-        if done.is_err() {
-            // The program does not get it.
-            let _ = state.give_up(range);
-        }
-        return done;
-    }
-    // SAFETY: the memory is new.
-    unsafe { protect(range, READ_WRITE)? };
-    let kind = if state.melted { Kind::Stays } else { Kind::Folds };
-    state.spans.set(range, kind);
-    Ok(())
-}
-
-/// The same for memory that is closed until it is touched, except where a system call uses a group.
-fn fresh_and_closed(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
-    // SAFETY: it changes no byte. An error means that there are no huge pages.
-    let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
-    state.spans.set(range, Kind::Folds);
-    for group in groups(range) {
-        let pages = part(group, range);
-        if pins::close(group) {
-            set_all(state, group, pages, Word::CLOSED);
-        } else {
-            // SAFETY: the memory is new.
-            unsafe { protect(&bytes_of(group, range), READ_WRITE)? };
-            list(state, group);
-        }
-    }
-    Ok(())
-}
-
-fn bytes_of(group: usize, range: &Range<usize>) -> Range<usize> {
-    range.start.max(group)..range.end.min(group + GROUP)
 }
 
 /// Keeps a process within what it may have: makes about `want` pages leave, a step at a time.

@@ -10,14 +10,13 @@
 //!
 //! Lock: none.
 
+use super::reserve::{RESERVE_PART_MAX, SLEEP_MAX, reserve};
 use super::{Board, Slot, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Processes fold from 7/8 of the limit on.
-const ROOM_PART: u64 = 8;
-/// And from half of it on if copies of all that they share would not fit.
+/// Processes fold from half of the limit on if copies of all that they share would not fit.
 const COPIES_PART: u64 = 2;
-/// One that has less than this part of the limit folds only when it has nearly all that is left.
+/// One that has less than this part of the limit folds only when it has 7/8 of what is left.
 const SMALL_PART: u64 = 32;
 
 fn load(word: &AtomicU64) -> u64 {
@@ -56,17 +55,25 @@ impl Board {
         let copies: u64 = living.map(|it| load(&it.shared)).sum();
         let is_too_much = shares && used + copies > quota;
         let reserve = match (used < limit / SMALL_PART, is_too_much) {
-            (true, _) => quota / ROOM_PART,
-            (false, false) => limit / ROOM_PART,
+            (true, _) => quota / RESERVE_PART_MAX,
+            (false, false) => reserve(limit, load(&self.head().speed)),
             (false, true) => limit / COPIES_PART,
         };
         quota.saturating_sub(used).saturating_sub(reserve)
+    }
+
+    /// For how many milliseconds a pager may sleep, `least` or more, if programs may touch `left`
+    /// bytes until it is needed.
+    pub fn millis_until(&self, left: u64, least: u64) -> u64 {
+        (left / load(&self.head().speed).max(1)).clamp(least, SLEEP_MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MIB: u64 = 1 << 20;
 
     fn board(name: &str, limit: u64) -> Board {
         let file = format!("board-shares-{name}-{}", std::process::id());
@@ -96,10 +103,19 @@ mod tests {
     }
 
     #[test]
-    fn a_process_folds_from_seven_eighths_of_the_limit_on() {
+    fn a_pager_sleeps_as_long_as_all_cpus_need() {
+        let board = board("sleep", 1 << 30);
+        board.head().speed.store(16 * MIB, Ordering::Relaxed);
+        let rows = [(0, 1), (15, 1), (32, 2), (160, 10), (799, 49), (800, 50), (9999, 50)];
+        assert_eq!(rows.map(|(left, _)| board.millis_until(left * MIB, 1)), rows.map(|row| row.1));
+        assert_eq!(board.millis_until(0, 2), 2);
+    }
+
+    #[test]
+    fn a_process_folds_when_the_reserve_is_left() {
         let board = board("begin", 800);
         let left = |used, quota| board.until_folding(used, quota, false);
-        // Alone: 7/8 of 800 are 700.
+        // Alone. So little is below what a CPU touches, so the reserve is an eighth.
         assert_eq!([600, 699, 700, 900].map(|used| left(used, 800)), [100, 1, 0, 0]);
         // Others have 400 of it.
         assert_eq!([200, 299, 300].map(|used| left(used, 400)), [100, 1, 0]);

@@ -15,10 +15,10 @@
 
 use super::code::is_musl;
 use crate::arena::addresses::{self, advise, protect};
+use crate::arena::fresh;
 use crate::arena::state::{State, groups, part};
-use crate::arena::way::{ask, dissolve, fresh, held_open, pages};
-use crate::places::Kind;
-use crate::places::{MAPPING_MIN, PAGE, Place, SMALL_MIN, Word};
+use crate::arena::way::{ask, dissolve, held_open, pages};
+use crate::places::{Kind, MAPPING_MIN, PAGE, Place, SMALL_MIN, Word};
 use core::ops::Range;
 use libc::c_long;
 
@@ -110,7 +110,7 @@ fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
         state.spans.set(&range, Kind::Bare);
         return Some(place as isize);
     }
-    Some(result(fresh(state, &range), place))
+    Some(result(fresh::give(state, &range), place))
 }
 
 /// Shorter mappings do not fold. The heap of musl is of mappings of `16 KiB` to `64 KiB`, and that
@@ -156,7 +156,7 @@ fn look(state: &mut State, range: &Range<usize>) {
     if state.fold.is_some() {
         // SAFETY: it changes no byte. An error means that there are no huge pages.
         let _ = unsafe { advise(range, libc::MADV_NOHUGEPAGE) };
-        crate::arena::way::look_through(state, range);
+        fresh::look_through(state, range);
     }
 }
 
@@ -168,7 +168,7 @@ fn brk(state: &mut State, wanted: usize) -> isize {
     let (old, new) = (state.brk.next_multiple_of(PAGE), wanted.next_multiple_of(PAGE));
     let done = match new {
         _ if new > old && !state.spans.is_free(&(old..new)) => Err(libc::ENOMEM),
-        _ if new > old => fresh(state, &(old..new)),
+        _ if new > old => fresh::give(state, &(old..new)),
         _ if new < old => state.give_up(&(new..old)),
         _ => Ok(()),
     };
@@ -322,11 +322,11 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
     }
     let grown = old.end..new.end;
     if is_inside(&grown) && state.spans.is_free(&grown) {
-        return result(fresh(state, &grown), old.start);
+        return result(fresh::give(state, &grown), old.start);
     }
     let place = state.spans.place(len, &addresses::range_for(len)).filter(|_| may_move);
     let Some(place) = place else { return error(libc::ENOMEM) };
-    if let Err(number) = fresh(state, &(place..place + len)) {
+    if let Err(number) = fresh::give(state, &(place..place + len)) {
         return error(number);
     }
     carry(state, old, place);

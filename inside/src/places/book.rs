@@ -1,15 +1,18 @@
 //! The book of a process's memory: where each page is that is out, and which ranges are registered.
 //!
 //! ```text
-//!   address >> 21 -> chunk: 512 words, a bit for each group that is in the queue
+//!   address >> 21 -> chunk: 512 words, a bit for each group that is in the queue; or all closed
 //!   registered: ranges that do not touch each other
 //! ```
+//!
+//! A chunk in which all pages are closed and no group is queued has no words. So memory that a
+//! program maps and does not touch takes little here.
 //!
 //! Invariants
 //! - B1: a page whose word says that it is out is missing in the program's memory.
 //! - B2: a range that is `registered` here is registered with the kernel too, unless an event is
 //!   unread that says otherwise. While one is unread, the kernel moves no page.
-//! - B3: a chunk without a word and without a queued group is not kept.
+//! - B3: a chunk without a word and without a queued group is not kept, except if it is all closed.
 //!
 //! Lock: the caller's, for the whole book.
 
@@ -17,7 +20,8 @@ use super::terms::{GROUP, GROUP_PAGES, PAGE, Place, Word};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const CHUNK: usize = 2 << 20; // 2 MiB
+/// Bytes of a chunk.
+pub(crate) const CHUNK: usize = 2 << 20; // 2 MiB
 /// The end of each registered range stays. On a thread's stack it has what the kernel writes when
 /// the thread ends, and the kernel does not wait for a page then.
 const KEPT: usize = 4 * PAGE; // 16 KiB
@@ -34,7 +38,8 @@ struct Chunk {
 /// Where the pages of one process are.
 #[derive(Clone, Default)]
 pub(crate) struct Book {
-    chunks: BTreeMap<usize, Box<Chunk>>,
+    /// Those of which something is known; `None` if all is closed and nothing queued.
+    chunks: BTreeMap<usize, Option<Box<Chunk>>>,
     registered: BTreeMap<usize, usize>,
 }
 
@@ -42,16 +47,18 @@ impl Book {
     /// The word of the page at an address.
     pub(crate) fn word(&self, address: usize) -> Word {
         let chunk = self.chunks.get(&(address / CHUNK));
-        chunk.map_or(Word::PROGRAM, |chunk| chunk.words[page_in_chunk(address)])
+        chunk.map_or(Word::PROGRAM, |chunk| words(chunk)[page_in_chunk(address)])
     }
 
     /// Writes the word of the page at an address.
     pub(crate) fn set(&mut self, address: usize, word: Word) {
         let number = address / CHUNK;
-        if word == Word::PROGRAM && !self.chunks.contains_key(&number) {
-            return;
+        match self.chunks.get(&number) {
+            None if word == Word::PROGRAM => return,
+            Some(None) if word == Word::CLOSED => return,
+            _ => {}
         }
-        let chunk = self.chunks.entry(number).or_insert_with(Chunk::empty);
+        let chunk = self.chunk(number);
         let old = std::mem::replace(&mut chunk.words[page_in_chunk(address)], word);
         chunk.out += u32::from(word != Word::PROGRAM);
         chunk.out -= u32::from(old != Word::PROGRAM);
@@ -60,16 +67,49 @@ impl Book {
         }
     }
 
+    /// A chunk with words.
+    fn chunk(&mut self, number: usize) -> &mut Chunk {
+        let entry = self.chunks.entry(number).or_insert_with(|| Some(Chunk::empty()));
+        entry.get_or_insert_with(Chunk::closed)
+    }
+
+    /// Whether nothing is known of the chunk at an address: no page is out, no group is queued.
+    pub(crate) fn is_vacant(&self, start: usize) -> bool {
+        !self.chunks.contains_key(&(start / CHUNK))
+    }
+
+    /// All pages of a vacant chunk are closed.
+    pub(crate) fn close(&mut self, start: usize) {
+        debug_assert!(self.is_vacant(start), "it would forget words");
+        self.chunks.insert(start / CHUNK, None);
+    }
+
+    /// Whether all pages of the chunk at an address are closed, and none was touched since.
+    pub(crate) fn is_all_closed(&self, start: usize) -> bool {
+        matches!(self.chunks.get(&(start / CHUNK)), Some(None))
+    }
+
+    /// Forgets the chunks of a range that are all closed, and lie in it with all of their pages.
+    /// Returns where they begin.
+    pub(crate) fn open(&mut self, range: &Range<usize>) -> Vec<usize> {
+        let chunks = range.start.div_ceil(CHUNK)..range.end / CHUNK;
+        let known = self.chunks.range(chunks.start..chunks.end.max(chunks.start));
+        let closed: Vec<usize> = known.filter(|it| it.1.is_none()).map(|it| *it.0).collect();
+        closed.iter().for_each(|number| drop(self.chunks.remove(number)));
+        closed.into_iter().map(|number| number * CHUNK).collect()
+    }
+
     /// The pages of a range that are out, in order.
     pub(crate) fn out(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Word)> {
         let (start, end) = (range.start, range.end);
         let chunks = start / CHUNK..end.div_ceil(CHUNK);
         let chunks = self.chunks.range(chunks.start..chunks.end.max(chunks.start));
-        chunks.filter(|(_, chunk)| chunk.out > 0).flat_map(move |(number, chunk)| {
+        let is_out = |chunk: &Option<Box<Chunk>>| chunk.as_ref().is_none_or(|it| it.out > 0);
+        chunks.filter(move |(_, chunk)| is_out(chunk)).flat_map(move |(number, chunk)| {
             let base = number * CHUNK;
             let first = start.saturating_sub(base).div_ceil(PAGE);
             let last = (end - base).div_ceil(PAGE).clamp(first, CHUNK_PAGES);
-            let pages = chunk.words[first..last].iter().zip(first..);
+            let pages = words(chunk)[first..last].iter().zip(first..);
             let placed = pages.map(move |(word, page)| (base + page * PAGE, *word));
             placed.filter(move |&(_, word)| word != Word::PROGRAM)
         })
@@ -155,7 +195,7 @@ impl Book {
 
     /// Notes that a group is in the queue. False if it was.
     pub(crate) fn queue(&mut self, group: usize) -> bool {
-        let chunk = self.chunks.entry(group / CHUNK).or_insert_with(Chunk::empty);
+        let chunk = self.chunk(group / CHUNK);
         let bit = 1 << (group % CHUNK / GROUP);
         let new = chunk.queued & bit == 0;
         chunk.queued |= bit;
@@ -165,7 +205,7 @@ impl Book {
     /// Notes that a group was taken off the queue.
     pub(crate) fn unqueue(&mut self, group: usize) {
         let number = group / CHUNK;
-        let Some(chunk) = self.chunks.get_mut(&number) else { return };
+        let Some(Some(chunk)) = self.chunks.get_mut(&number) else { return };
         chunk.queued &= !(1 << (group % CHUNK / GROUP));
         if chunk.is_empty() {
             self.chunks.remove(&number);
@@ -175,7 +215,7 @@ impl Book {
     /// The pages of a group whose words are as `is` says, as bits.
     pub(crate) fn pages(&self, group: usize, is: impl Fn(usize, Word) -> bool) -> u64 {
         let Some(chunk) = self.chunks.get(&(group / CHUNK)) else { return 0 };
-        let words = chunk.words[page_in_chunk(group)..][..GROUP_PAGES].iter().enumerate();
+        let words = words(chunk)[page_in_chunk(group)..][..GROUP_PAGES].iter().enumerate();
         words.filter(|&(page, &word)| is(page, word)).fold(0, |all, (page, _)| all | 1 << page)
     }
 
@@ -190,9 +230,19 @@ impl Chunk {
         Box::new(Chunk { words: [Word::PROGRAM; CHUNK_PAGES], out: 0, queued: 0 })
     }
 
+    fn closed() -> Box<Chunk> {
+        Box::new(Chunk { words: ALL_CLOSED, out: CHUNK_PAGES as u32, queued: 0 })
+    }
+
     fn is_empty(&self) -> bool {
         self.out == 0 && self.queued == 0
     }
+}
+
+static ALL_CLOSED: [Word; CHUNK_PAGES] = [Word::CLOSED; CHUNK_PAGES];
+
+fn words(chunk: &Option<Box<Chunk>>) -> &[Word; CHUNK_PAGES] {
+    chunk.as_ref().map_or(&ALL_CLOSED, |chunk| &chunk.words)
 }
 
 fn page_in_chunk(address: usize) -> usize {
@@ -214,6 +264,10 @@ mod tests {
         Unregister(usize, usize),
         Queue(usize),
         Unqueue(usize),
+        /// A chunk closes, if nothing is known of it.
+        Close(usize),
+        /// Those of a range open that are all closed.
+        Open(usize, usize),
     }
 
     const PAGES: usize = 3000;
@@ -229,6 +283,8 @@ mod tests {
             1 => (page.clone(), 1..200usize).prop_map(|(at, len)| Step::Unregister(at, len)),
             1 => (0..PAGES / GROUP_PAGES).prop_map(Step::Queue),
             1 => (0..PAGES / GROUP_PAGES).prop_map(Step::Unqueue),
+            2 => (0..PAGES / CHUNK_PAGES).prop_map(Step::Close),
+            1 => (page, 0..1500usize).prop_map(|(at, len)| Step::Open(at, len)),
         ]
     }
 
@@ -244,7 +300,7 @@ mod tests {
         fn step(&mut self, step: &Step) {
             match *step {
                 Step::Set(page, 0) => drop(self.words.remove(&page)),
-                Step::Set(page, slot) => drop(self.words.insert(page, Word::slot(slot))),
+                Step::Set(page, slot) => drop(self.words.insert(page, word(slot))),
                 Step::Forget(at, len) => {
                     self.words.retain(|page, _| !(at..at + len).contains(page))
                 }
@@ -263,15 +319,50 @@ mod tests {
                 }
                 Step::Queue(group) => drop(self.queued.insert(group)),
                 Step::Unqueue(group) => drop(self.queued.remove(&group)),
+                Step::Close(chunk) => {
+                    self.words.extend(pages(chunk).map(|page| (page, Word::CLOSED)));
+                }
+                Step::Open(..) => {}
             }
         }
+
+        fn is_vacant(&self, chunk: usize) -> bool {
+            !pages(chunk).any(|page| {
+                self.words.contains_key(&page) || self.queued.contains(&(page / GROUP_PAGES))
+            })
+        }
+
+        /// Which chunks have no words, the book says.
+        fn open(&mut self, book: &Book, at: usize, len: usize) -> Result<(), TestCaseError> {
+            let chunks = at.div_ceil(CHUNK_PAGES)..(at + len) / CHUNK_PAGES;
+            for chunk in chunks.filter(|chunk| book.is_all_closed(chunk * CHUNK)) {
+                prop_assert!(self.is_all_closed(chunk));
+                self.words.retain(|page, _| !pages(chunk).contains(page));
+            }
+            Ok(())
+        }
+
+        fn is_all_closed(&self, chunk: usize) -> bool {
+            pages(chunk).all(|page| {
+                self.words.get(&page) == Some(&Word::CLOSED)
+                    && !self.queued.contains(&(page / GROUP_PAGES))
+            })
+        }
+    }
+
+    fn word(number: u32) -> Word {
+        if number == 4 { Word::CLOSED } else { Word::slot(number) }
+    }
+
+    fn pages(chunk: usize) -> Range<usize> {
+        chunk * CHUNK_PAGES..(chunk + 1) * CHUNK_PAGES
     }
 
     fn act(book: &mut Book, step: &Step) {
         let bytes = |at: usize, len: usize| at * PAGE..(at + len) * PAGE;
         match *step {
             Step::Set(page, 0) => book.set(page * PAGE, Word::PROGRAM),
-            Step::Set(page, slot) => book.set(page * PAGE, Word::slot(slot)),
+            Step::Set(page, slot) => book.set(page * PAGE, word(slot)),
             Step::Forget(at, len) => drop(book.forget(&bytes(at, len))),
             Step::Move(from, to, len) => {
                 drop(book.forget(&bytes(to, len)));
@@ -281,6 +372,8 @@ mod tests {
             Step::Unregister(at, len) => book.unregistered(&bytes(at, len)),
             Step::Queue(group) => drop(book.queue(group * GROUP)),
             Step::Unqueue(group) => book.unqueue(group * GROUP),
+            Step::Close(chunk) => book.close(chunk * CHUNK),
+            Step::Open(at, len) => drop(book.open(&bytes(at, len))),
         }
     }
 
@@ -289,8 +382,17 @@ mod tests {
         fn the_book_is_a_map_of_pages(steps in prop::collection::vec(step(), 1..120)) {
             let (mut book, mut twin) = (Book::default(), Twin::default());
             for step in &steps {
-                if let Step::Move(_, to, len) = *step {
-                    twin.step(&Step::Forget(to, len));
+                match *step {
+                    Step::Move(_, to, len) => twin.step(&Step::Forget(to, len)),
+                    Step::Close(chunk) => {
+                        let is_vacant = book.is_vacant(chunk * CHUNK);
+                        prop_assert_eq!(is_vacant, twin.is_vacant(chunk));
+                        if !is_vacant {
+                            continue;
+                        }
+                    }
+                    Step::Open(at, len) => twin.open(&book, at, len)?,
+                    _ => {}
                 }
                 act(&mut book, step);
                 twin.step(step);
@@ -310,8 +412,10 @@ mod tests {
                 let new = book.clone().queue(group * GROUP);
                 prop_assert_eq!(new, !twin.queued.contains(&group));
             }
-            prop_assert!(book.chunks.values().all(|chunk| !chunk.is_empty()), "B3");
-            let out = book.chunks.values().map(|chunk| chunk.out as usize).sum::<usize>();
+            let kept = book.chunks.values().flatten();
+            prop_assert!(kept.clone().all(|chunk| !chunk.is_empty()), "B3");
+            let closed = book.chunks.values().filter(|chunk| chunk.is_none()).count();
+            let out = kept.map(|chunk| chunk.out as usize).sum::<usize>() + closed * CHUNK_PAGES;
             prop_assert_eq!(out, twin.words.len());
         }
     }

@@ -12,7 +12,7 @@ mod spans;
 mod terms;
 
 pub(crate) use bits::{aligned, bits, ones, page_in_group, runs};
-pub(crate) use book::Book;
+pub(crate) use book::{Book, CHUNK};
 pub(crate) use density::{Density, is_watched};
 pub(crate) use spans::{Kind, Spans};
 #[cfg(all(target_arch = "x86_64", not(loom)))]

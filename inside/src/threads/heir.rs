@@ -18,6 +18,7 @@
 //!
 //! Lock: none. The engine's is free, because both of the parent's strands were at rest.
 
+use super::manners::{be_prompt, leave_descriptors, name};
 use super::pager;
 use crate::board::{Board, Slot, State};
 use crate::floor::gate::{self, Answer};
@@ -138,8 +139,9 @@ fn prctl(option: i32, value: usize) -> isize {
 
 /// The pager's strand.
 extern "C" fn run() {
-    pager::leave_descriptors();
-    pager::name("ramfold-pager");
+    leave_descriptors();
+    name("ramfold-pager");
+    be_prompt();
     let heir = Heir::prepare();
     match (gate::ask(heir.is_some()), heir) {
         (Answer::Heir, Some(heir)) => {

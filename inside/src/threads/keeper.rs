@@ -1,8 +1,8 @@
 //! The pager of a process that folds without userfaultfd.
 //!
 //! ```text
-//!   under 7/8 of what the process may have    it looks now and then
-//!   above it                                  groups close, rest, and leave for the store
+//!   while much is left of the limit           it looks now and then
+//!   then                                      groups close, rest, and leave for the store
 //! ```
 //!
 //! A forked child has all of its parent's memory, tables and store, and a pager of its own.
@@ -11,7 +11,8 @@
 //! the heap whole. Lock: that of the state, for one step.
 
 use super::disk::{count_written, say_disk, store};
-use super::pager::{leave_descriptors, name, open_board};
+use super::manners::{be_prompt, leave_descriptors, name};
+use super::pager::open_board;
 use super::sharing::Sharing;
 use super::tending::Tending;
 use crate::arena::{self, Fold};
@@ -22,9 +23,6 @@ use crate::ways::{Pick, Writer};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-/// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
-const TOUCH_SPEED: u64 = 8 << 20;
-const SLEEP_MAX: u64 = 50;
 /// Pages that rest take this part of the limit, in bounds.
 const RESTING_PART: u64 = 8;
 const RESTING_MIN: u64 = 2 << 20; // 2 MiB
@@ -59,6 +57,7 @@ struct Keeper {
 pub(crate) extern "C" fn run() {
     leave_descriptors();
     name("ramfold-pager");
+    be_prompt();
     let Some(mut keeper) = arena::with(Keeper::new) else { return };
     loop {
         keeper.look();
@@ -127,7 +126,7 @@ impl Keeper {
         }
         let millis = match arena::patiently(|state| state.fold.is_some() && !state.melted) {
             true => self.hold(used, quota),
-            false => (until_folding / TOUCH_SPEED).clamp(1, SLEEP_MAX),
+            false => self.board.millis_until(until_folding, 1),
         };
         std::thread::sleep(Duration::from_millis(millis));
     }
@@ -222,7 +221,7 @@ impl Keeper {
             }
         }
         arena::go_on();
-        (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX)
+        self.board.millis_until(room.max(0) as u64, 2)
     }
 
     /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns

@@ -8,6 +8,7 @@
 //!              `-- children: those that need their parent still
 //!   sharing  what forks share, and how often to ask
 //!   disk     what both kinds of pagers do with a disk
+//!   manners  descriptors, names and time of our threads
 //!   heir     a forked child goes on with its copy of our memory
 //! ```
 
@@ -15,6 +16,7 @@ mod children;
 mod disk;
 pub(crate) mod heir;
 pub(crate) mod keeper;
+mod manners;
 pub(crate) mod pager;
 mod passage;
 mod server;

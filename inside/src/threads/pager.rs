@@ -1,8 +1,8 @@
 //! The pager: it looks how much memory there is, and makes cold pages leave.
 //!
 //! ```text
-//!   under 7/8 of what the process may have    nothing is registered; it looks now and then
-//!   above it                                  all memory that folds is registered, once and for
+//!   while much is left of the limit           nothing is registered; it looks now and then
+//!   then                                      all memory that folds is registered, once and for
 //!                                             all, and new mappings soon after they appear
 //!   little room left                          groups go to trays, trays to the store
 //! ```
@@ -10,11 +10,11 @@
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
 use super::disk::{count_written, say_disk, store};
+use super::manners::{be_prompt, leave_descriptors, name};
 use super::server::Server;
 use super::sharing::Sharing;
 use super::tending::Tending;
-use crate::arena;
-use crate::board::{self, Board, Slot, State};
+use crate::board::{self, Board, SLEEP_MAX, Slot, State};
 use crate::closed;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
@@ -29,9 +29,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
-const TOUCH_SPEED: u64 = 8 << 20;
-const SLEEP_MAX: u64 = 50;
 /// New mappings are looked for this often.
 const SCAN_EVERY: Duration = Duration::from_millis(200);
 /// And this often when memory has grown by `GROWTH` without a fault.
@@ -81,6 +78,7 @@ pub(super) fn inherited() -> (*mut Engine, Option<&'static Board>, *mut Server<'
 pub(crate) extern "C" fn run() {
     leave_descriptors();
     name("ramfold-pager");
+    be_prompt();
     let Some(board) = open_board() else { return };
     let board: &'static Board = Box::leak(Box::new(board));
     // relaxed: a child looks at it, after a fork.
@@ -95,31 +93,6 @@ pub(crate) extern "C" fn run() {
         slot.set_state(State::Unfolded(errno));
         watch_only(slot);
     }
-}
-
-/// A table of descriptors of our own. The program's are closed in it, so that a pipe ends when the
-/// program closes its end, and the program cannot close ours. Files of the arena stay.
-pub(super) fn leave_descriptors() {
-    const UNSHARE: usize = 1 << 1;
-    for (first, last) in arena::without_ours(0, u32::MAX) {
-        // SAFETY: the table that is changed is this thread's own from now on, and what is closed in
-        // it nobody uses.
-        unsafe {
-            call::call(libc::SYS_close_range, [first as usize, last as usize, UNSHARE, 0, 0, 0])
-        };
-    }
-    // Nor do we share root and working directory, which `setns` of the program would mind.
-    let shared = [libc::CLONE_FS as usize, 0, 0, 0, 0, 0];
-    // SAFETY: as above.
-    unsafe { call::call(libc::SYS_unshare, shared) };
-}
-
-pub(super) fn name(name: &str) {
-    let mut text = [0u8; 16];
-    text[..name.len()].copy_from_slice(name.as_bytes());
-    let arguments = [libc::PR_SET_NAME as usize, text.as_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: the name lives as long as the call runs.
-    unsafe { call::call(libc::SYS_prctl, arguments) };
 }
 
 /// The board that the environment named when the first process was started. A child finds the path
@@ -238,7 +211,7 @@ impl Pager {
                 None => match self.board.until_folding(used, quota, self.sharing.is_much()) {
                     0 => self.begin(quota)?,
                     left => {
-                        let millis = (left / TOUCH_SPEED).clamp(1, SLEEP_MAX);
+                        let millis = self.board.millis_until(left, 1);
                         std::thread::sleep(Duration::from_millis(millis));
                     }
                 },
@@ -372,7 +345,7 @@ impl Pager {
         }
         // relaxed: the server changes it to wake us.
         let bell = engine.bell.load(Ordering::Relaxed);
-        let millis = (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX);
+        let millis = self.board.millis_until(room.max(0) as u64, 2);
         STILL.rest(Who::Pager);
         call::wait(&engine.bell, bell, millis);
         STILL.stay();
@@ -452,6 +425,7 @@ pub(super) fn tell_server(slot: &'static Slot) {
 
 pub(super) extern "C" fn serve() {
     name("ramfold-fault");
+    be_prompt();
     // SAFETY: the pager has written the address of a slot that stays mapped.
     // relaxed: this thread was made or woken after it.
     let slot = unsafe { &*(SLOT.load(Ordering::Relaxed) as *const Slot) };

@@ -1376,6 +1376,54 @@ static void letters(char *at, size_t page) {
     memcpy(at + first, at, PAGE - first);
 }
 
+static uint64_t *first(char *at, size_t page) { return (uint64_t *)(at + page * PAGE); }
+
+static void zeros(const char *what, char *at, size_t from, size_t to) {
+    for (size_t p = from; p < to; p++)
+        if (*first(at, p)) wrong(what, p);
+}
+
+/* Much more memory than the limit, filled as fast as a thread can, and some that is not touched. */
+static void fills(void) {
+    const size_t all = 393216 + 77, filled = 262144 + 33, half = filled / 2; /* 1.5 GiB, 1 GiB */
+    char *at = map(all);
+    for (size_t p = 0; p < filled; p++) *first(at, p) = p + 1;
+    for (size_t p = 0; p < filled; p++)
+        if (*first(at, p) != p + 1) wrong("filled", p);
+    /* A system call, a child, and a hole in what was not touched. */
+    int ends[2];
+    uint64_t sent = 7;
+    if (pipe(ends) || write(ends[1], &sent, 8) != 8) wrong("pipe", 0);
+    if (read(ends[0], first(at, filled + 9000), 8) != 8) wrong("read", errno);
+    if (*first(at, filled + 9000) != 7) wrong("what was read", filled + 9000);
+    pid_t child = fork();
+    if (child == 0) {
+        zeros("a child's zeros", at, filled + 10000, filled + 20000);
+        for (size_t p = filled + 10000; p < filled + 12000; p++) *first(at, p) = p;
+        for (size_t p = filled + 10000; p < filled + 12000; p++)
+            if (*first(at, p) != p) wrong("a child's own", p);
+        for (size_t p = half; p < half + 5000; p++)
+            if (*first(at, p) != p + 1) wrong("a child's", p);
+        _exit(0);
+    }
+    expect_child(child);
+    zeros("not touched", at, filled + 10000, filled + 12000);
+    if (madvise(at + (filled - 3000) * PAGE, 20000ul * PAGE, MADV_DONTNEED)) wrong("madvise", errno);
+    zeros("given up", at, filled - 3000, filled + 17000);
+    if (munmap(at + (filled + 30001) * PAGE, 5000ul * PAGE)) wrong("munmap", errno);
+    char *hole = mmap(at + (filled + 30001) * PAGE, 5000ul * PAGE, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (hole == MAP_FAILED) wrong("mmap", errno);
+    zeros("a hole", at, filled + 20000, all);
+    /* It has to move, and what was not touched moves along. */
+    char *moved = mremap(at, (filled + 30001) * PAGE, 2 * all * PAGE, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED) wrong("mremap", errno);
+    for (size_t p = 0; p < filled - 3000; p++)
+        if (*first(moved, p) != p + 1) wrong("moved", p);
+    zeros("moved zeros", moved, filled - 3000, filled + 30000);
+    zeros("grown", moved, 2 * all - 9000, 2 * all);
+}
+
 /* Memory that nobody touches until the standard input ends. */
 static void lingers(void) {
     char *at = map(PAGES), expected[PAGE], end;
@@ -1403,7 +1451,7 @@ int main(int count, char **words) {
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
                {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
-               {"lingers", lingers}};
+               {"lingers", lingers}, {"fills", fills}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

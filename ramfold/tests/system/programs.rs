@@ -138,6 +138,20 @@ fn every_algorithm_gives_back_what_it_was_given() {
 }
 
 #[test]
+fn what_is_filled_at_once_is_right_in_little_memory() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    assert_within(&rig.right("fills", &["--limit", "128M"]), 256.0);
+}
+
+/// At most so many MiB were taken, by what `ramfold` said.
+#[track_caller]
+pub(crate) fn assert_within(said: &str, bound: f64) {
+    let most = said.strip_prefix("ramfold: ").and_then(|said| said.split(' ').next());
+    let most: f64 = most.and_then(|most| most.parse().ok()).expect("a figure");
+    assert!(most < bound && said.contains(" MiB at most"), "{said}");
+}
+
+#[test]
 fn under_its_limit_a_program_is_left_alone() {
     let Some(rig) = rig(&["cc"]) else { return };
     let said = rig.right("walk", &["--limit", "1G"]);

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use inside::board::{Board, RunCounts};
+use inside::board::{Board, RunCounts, limit_for};
 
 use super::moment::{Moment, load};
 use super::place::Backing;
@@ -24,8 +24,6 @@ use crate::line::size::{count, human};
 const SLOW_PERCENT: u64 = 5;
 /// or if the store served so many faults a second. Each takes some ten microseconds.
 const SLOW_FAULTS: u64 = 5000;
-/// Nothing is folded under this part of the limit.
-const FOLDS_FROM: (u64, u64) = (7, 8);
 const MIB: u64 = 1 << 20;
 
 /// Sums of a run.
@@ -100,8 +98,8 @@ impl Tally {
         backing.refused(self.counts.disk_refused, self.disk_error)
     }
 
-    /// If it was slow: why, and what would help.
-    pub(super) fn slow(&self) -> Option<String> {
+    /// If it was slow: why, and what would help on a machine with so many CPUs.
+    pub(super) fn slow(&self, cpus: usize) -> Option<String> {
         let percent = percent(self.waited(), self.lived);
         let faults = self.faults_per_second();
         if percent < SLOW_PERCENT && faults < SLOW_FAULTS {
@@ -112,7 +110,7 @@ impl Tally {
              the time, and {} a second fetched pages from the store; with --limit {}M nothing \
              would be folded",
             count(faults, "fault"),
-            self.roomy() / MIB,
+            limit_for(self.unfolded, cpus) / MIB,
         ))
     }
 
@@ -124,15 +122,6 @@ impl Tally {
     fn faults_per_second(&self) -> u64 {
         let millis = (self.whole.as_millis() as u64).max(1);
         self.counts.stored_faults.saturating_mul(1000) / millis
-    }
-
-    /// A limit with which nothing is folded: whole MiB.
-    fn roomy(&self) -> u64 {
-        let (part, of) = FOLDS_FROM;
-        (self.unfolded / part + 1)
-            .saturating_mul(of)
-            .checked_next_multiple_of(MIB)
-            .unwrap_or(u64::MAX)
     }
 }
 
@@ -190,33 +179,24 @@ mod tests {
         assert_eq!(none.line(96 << 20), within);
         let over = "90.0 MiB at most, over the limit of 64.0 MiB; nothing was folded";
         assert_eq!(none.line(64 << 20), over, "a program that cannot fold");
-        assert_eq!(none.slow(), None);
+        assert_eq!(none.slow(2), None);
         let short = Tally::default().line(64 << 20);
         assert_eq!(short, "it ended before its memory was looked at; nothing was folded");
     }
 
     #[test]
     fn a_slow_run_says_why_and_what_would_do() {
-        assert_eq!(tally(7000, 6000, 49_999, 490).slow(), None);
-        let waits = tally(7000, 6000, 20, 3000).slow().expect("it waited");
+        assert_eq!(tally(7000, 6000, 49_999, 490).slow(2), None);
+        let waits = tally(7000, 6000, 20, 3000).slow(2).expect("it waited");
         assert_eq!(
             waits,
             "slow, because its memory in use did not fit: threads waited for room 30 % of the \
-             time, and 2 faults a second fetched pages from the store; with --limit 229M nothing \
+             time, and 2 faults a second fetched pages from the store; with --limit 217M nothing \
              would be folded"
         );
-        let faults = tally(7000, 6000, 50_000, 0).slow().expect("it fetched");
+        let faults = tally(7000, 6000, 50_000, 0).slow(2).expect("it fetched");
         assert!(faults.contains("waited for room 0 % of the time, and 5000 faults a"), "{faults}");
-        assert!(tally(1, 1, 10, 500).slow().expect("5 %").contains("and 1 fault a second"));
-    }
-
-    #[test]
-    fn a_limit_with_which_nothing_is_folded_is_more_than_the_most() {
-        for unfolded in [0, 1, 7 << 20, (7 << 20) + 1, 200 << 20, u64::MAX] {
-            let limit = Tally { unfolded, ..Tally::default() }.roomy();
-            assert!(limit / 8 * 7 >= unfolded || limit == u64::MAX, "{unfolded}: {limit}");
-            assert!(limit.is_multiple_of(MIB) || limit == u64::MAX);
-        }
+        assert!(tally(1, 1, 10, 500).slow(2).expect("5 %").contains("and 1 fault a second"));
     }
 
     #[test]
