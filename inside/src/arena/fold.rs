@@ -17,6 +17,7 @@ use super::addresses;
 use crate::board::Slot;
 use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_group};
 use crate::ways::{Store, Trials, Worth};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 
 /// Pages that open together at least, because mappings become scarce, and because each takes memory
@@ -30,6 +31,8 @@ const RESTING_PER_CENT: u32 = 15;
 /// Groups touched last that do not rest. An instruction touches at most four, because no operand
 /// lies on more than two pages, and there are two operands; the others are for other threads.
 const TOUCHED: usize = 16;
+/// Pages that come after a thread looked in vain for what may leave, until it looks again.
+const VAIN_PAGES: i64 = 64;
 /// Walks that are known at the same time.
 const WALKS: usize = 8;
 
@@ -40,6 +43,15 @@ struct Resting {
     /// Of the group, which pages are in memory, as bits. Of a page that was given up since then it
     /// is not true any more: it reads as zeros, and may be stored as such.
     there: Option<u64>,
+}
+
+/// 1 if nothing could leave when a thread looked last: the pager goes first then.
+static STUCK: AtomicU32 = AtomicU32::new(0);
+
+/// Whether threads bring pages in without making room.
+pub(crate) fn is_stuck() -> bool {
+    // relaxed: it is advice.
+    STUCK.load(Ordering::Relaxed) != 0
 }
 
 /// What a process folds with.
@@ -74,7 +86,10 @@ pub(crate) struct Fold {
     /// Pages that may still come before the limit is reached.
     pub(crate) room: i64,
     /// Nothing more can leave, so faults are served above the limit too.
-    pub(crate) stuck: bool,
+    stuck: bool,
+    /// Threads looked for what may leave, and found nothing. They look again when there is less
+    /// room than this.
+    vain_until: i64,
     /// Bytes that the process may have.
     pub(crate) quota: u64,
     /// Much is shared with other processes, so what opens is likely to be copied.
@@ -110,6 +125,7 @@ impl Fold {
             next_walk: 0,
             room: 0,
             stuck: false,
+            vain_until: i64::MAX,
             quota: u64::MAX,
             shares: false,
             copied: 0,
@@ -156,6 +172,34 @@ impl Fold {
             self.resting_trials.touched(group, resting, page_in_group(address), came);
         }
         came
+    }
+
+    /// Whether a thread has to make room before so many pages come.
+    pub(crate) fn lacks(&self, pages: i64) -> bool {
+        self.room < pages.min(self.vain_until) && !self.stuck
+    }
+
+    /// There is so much room, as far as the system counts memory.
+    pub(crate) fn set_room(&mut self, pages: i64) {
+        self.room = pages;
+        self.vain_until = i64::MAX;
+    }
+
+    /// A thread looked at some groups in vain: it goes on, and looks again after some pages.
+    pub(crate) fn looked_in_vain(&mut self) {
+        self.vain_until = self.room - VAIN_PAGES;
+    }
+
+    /// Says whether nothing more can leave, so that faults are served above the limit too.
+    pub(crate) fn set_stuck(&mut self, is_stuck: bool) {
+        self.stuck = is_stuck;
+        // relaxed: it is advice.
+        STUCK.store(u32::from(is_stuck), Ordering::Relaxed);
+    }
+
+    /// Whether a group was put on the shelf last.
+    pub(crate) fn is_shelved(&self, group: usize) -> bool {
+        self.shelf.last() == Some(&group)
     }
 
     /// Pages of other processes too are about to open, and may be copied.
@@ -299,6 +343,24 @@ mod tests {
         assert_eq!(fold.next_to_leave(false), Some((AT, 7)));
         fold.rests(AT + GROUP, 10);
         assert_eq!(fold.next_to_leave(true), Some((AT, 7)), "an eighth of what may rest");
+    }
+
+    #[test]
+    fn a_thread_that_looked_in_vain_looks_again_after_some_pages() {
+        let mut fold = fold("vain");
+        fold.set_room(7);
+        assert!(fold.lacks(8) && !fold.lacks(7));
+        fold.looked_in_vain();
+        assert!(!fold.lacks(8), "it goes on");
+        fold.room -= VAIN_PAGES;
+        assert!(!fold.lacks(8));
+        fold.room -= 1;
+        assert!(fold.lacks(8));
+        fold.looked_in_vain();
+        fold.set_room(0);
+        assert!(fold.lacks(8), "memory was counted");
+        fold.set_stuck(true);
+        assert!(!fold.lacks(8));
     }
 
     #[test]

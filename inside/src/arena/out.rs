@@ -156,10 +156,9 @@ pub(crate) fn store_some(
     if let Some(fold) = &mut state.fold {
         // With a disk, what does not compress makes room when it has gone there.
         let grown = fold.store.compressed() as i64 - before as i64;
-        let is_backed = fold.store.is_backed();
-        let taken = if is_backed { grown / PAGE as i64 } else { stored as i64 / 3 };
+        let taken = (grown.max(0) as usize).div_ceil(PAGE) as i64;
         fold.room += stored as i64 - taken;
-        fold.stuck = stored == 0;
+        fold.set_stuck(stored == 0);
         add(&fold.slot.pages_out, stored as u64);
     }
     Ok(Some(stored))
@@ -173,7 +172,7 @@ fn compressed(state: &State) -> u64 {
 /// Lets a group wait on the shelf: it is pinned, or another process would keep its pages in memory.
 fn wait(state: &mut State, group: usize) {
     if let Some(fold) = &mut state.fold
-        && fold.shelf.last() != Some(&group)
+        && !fold.is_shelved(group)
     {
         fold.shelf.push(group);
     }

@@ -16,7 +16,7 @@
 //!
 //! Lock: the turn. The store's locks are taken under it.
 
-use super::fold::Fold;
+use super::fold::{Fold, is_stuck};
 use super::narrow::Narrow;
 use super::stacks::Stacks;
 use super::{addresses, files, pins};
@@ -194,10 +194,10 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
     under(taken, work)
 }
 
-/// The same for the pager, which lets the program's threads go first. They make room for themselves
-/// meanwhile.
+/// The same for the pager, which lets the program's threads go first while they make room for
+/// themselves.
 pub(crate) fn patiently<R>(work: impl FnOnce(&mut State) -> R) -> R {
-    let steps = (0..STEPS_ASIDE).take_while(|_| is_awaited());
+    let steps = (0..STEPS_ASIDE).take_while(|_| is_awaited() && !is_stuck());
     steps.for_each(|_| std::thread::sleep(STEP_ASIDE));
     under(TURN.take(thread()), work)
 }

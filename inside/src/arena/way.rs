@@ -29,7 +29,7 @@ use crate::kernel::lost;
 use crate::places::Kind;
 use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word, bits, page_in_group, runs};
 use core::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// What a thread that makes room for itself stores at least, so that it pays for a step only then.
@@ -40,14 +40,19 @@ const STEPS_MAX: usize = 256;
 /// until it goes on without room. After a fork, nearly all of them may be shared.
 const VAIN_MAX: usize = 8;
 
+/// After this time the pager counts memory anew, because threads make room too.
+const HOLD_TIME: Duration = Duration::from_millis(10);
+/// Steps of the pager without a page, at most.
+const HOLD_STEPS: u32 = 1 << 16; // 65536
+
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// So many pages went to the store.
     Stored(usize),
-    /// A group rests now, or folds no more.
+    /// A group rests now, or has left those that rest, or folds no more.
     Rested,
-    /// A group had nothing that may leave, because it is pinned, shared, or in use again.
+    /// A group had nothing that may leave, because it is pinned or shared.
     Vain,
     /// There is nothing to do.
     Nothing,
@@ -191,7 +196,7 @@ fn fill(state: &mut State, group: usize, pages: u64) {
 
 /// Makes room for pages that are about to come, if there is none.
 fn make_room(state: &mut State, pages: i64) {
-    let lacks = |state: &State| state.fold.as_ref().is_some_and(|it| it.room < pages && !it.stuck);
+    let lacks = |state: &State| state.fold.as_ref().is_some_and(|fold| fold.lacks(pages));
     if !lacks(state) {
         return;
     }
@@ -204,8 +209,7 @@ fn make_room(state: &mut State, pages: i64) {
         let step = step(state, OWN);
         vain = after(step, vain);
         if vain > VAIN_MAX && state.forks > 0 {
-            // The pager goes on looking. When it finds something, threads wait again.
-            state.fold.iter_mut().for_each(|fold| fold.stuck = true);
+            state.fold.iter_mut().for_each(Fold::looked_in_vain);
         }
         if step == Step::Nothing {
             break;
@@ -250,6 +254,7 @@ fn step(state: &mut State, least: usize) -> Step {
             Step::Rested
         }
         Ok(None) => {
+            let is_shelved = state.fold.as_ref().is_some_and(|fold| fold.is_shelved(group));
             if let Some(fold) = &mut state.fold {
                 fold.has_left();
             }
@@ -257,7 +262,8 @@ fn step(state: &mut State, least: usize) -> Step {
             if state.folds(group) & !state.closed(group) & present(group) != 0 {
                 list(state, group);
             }
-            Step::Vain
+            // One that is empty, because the program gave it up, does not come back.
+            if is_shelved { Step::Vain } else { Step::Rested }
         }
     }
 }
@@ -340,14 +346,14 @@ pub(crate) fn clear_shelf(state: &mut State) {
     }
 }
 
-/// Keeps a process within what it may have: makes about `want` pages leave, a step at a time.
-/// Returns how many did.
+/// Keeps a process within what it may have: makes about `want` pages leave, a step at a time, and
+/// as many as it can in a moment. Returns how many did.
 pub(crate) fn hold(want: usize) -> usize {
-    let (mut left, mut steps) = (0, 0);
-    while left < want {
+    let (mut left, mut steps, began) = (0, 0, Instant::now());
+    while left < want && began.elapsed() < HOLD_TIME {
         match super::state::patiently(|state| step(state, 1)) {
             Step::Stored(pages) => left += pages,
-            Step::Rested | Step::Vain if steps < 1 << 16 => steps += 1,
+            Step::Rested | Step::Vain if steps < HOLD_STEPS => steps += 1,
             Step::Rested | Step::Vain | Step::Nothing => break,
         }
     }

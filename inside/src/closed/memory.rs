@@ -13,12 +13,13 @@
 //! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
 //! the state.
 
+use super::carry;
 use super::code::is_musl;
 use crate::arena::addresses::{self, advise, protect};
 use crate::arena::fresh;
-use crate::arena::state::{State, groups, part};
+use crate::arena::state::State;
 use crate::arena::way::{ask, dissolve, held_open, pages};
-use crate::places::{Kind, MAPPING_MIN, PAGE, Place, SMALL_MIN, Word};
+use crate::places::{Kind, MAPPING_MIN, PAGE, SMALL_MIN, Word};
 use core::ops::Range;
 use libc::c_long;
 
@@ -329,51 +330,8 @@ fn resize(state: &mut State, old: &Range<usize>, len: usize, may_move: bool) -> 
     if let Err(number) = fresh::give(state, &(place..place + len)) {
         return error(number);
     }
-    carry(state, old, place);
+    carry::all(state, old, place);
     result(state.give_up(old), place)
-}
-
-/// Takes content to a new place, a group at a time. What is out goes along in the book.
-fn carry(state: &mut State, old: &Range<usize>, place: usize) {
-    for group in groups(old) {
-        let (start, end) = (old.start.max(group), old.end.min(group + crate::places::GROUP));
-        let there = addresses::present(group);
-        for page in (start..end).step_by(PAGE) {
-            let target = page - old.start + place;
-            let word = state.book.word(page);
-            if let Place::Slot(_) = word.place() {
-                name_elsewhere(state, page, target, word);
-            } else if there & part(group, &(page..page + PAGE)) != 0 {
-                copy(state, page, target);
-            }
-        }
-        // SAFETY: the content is at the new place.
-        let _ = unsafe { advise(&(start..end), libc::MADV_DONTNEED) };
-    }
-}
-
-/// A page of the store is of another address from now on.
-fn name_elsewhere(state: &mut State, page: usize, target: usize, word: Word) {
-    let group = |address: usize| address & !(crate::places::GROUP - 1);
-    if state.book.word(target) == Word::PROGRAM {
-        // The new place is open: only closed pages are in the store.
-        return copy(state, page, target);
-    }
-    // A page of zeros may have been stored there.
-    state.forget(&(target..target + PAGE), Word::CLOSED);
-    state.change(group(target), |book| book.set(target, word));
-    state.change(group(page), |book| book.set(page, Word::CLOSED));
-}
-
-fn copy(state: &mut State, page: usize, target: usize) {
-    held_open(state, &(page..page + PAGE), |state| {
-        held_open(state, &(target..target + PAGE), |_| {
-            let (from, to) = (page as *const u8, target as *mut u8);
-            // SAFETY: both are open, and are two pages of the program, which does not use them
-            // meanwhile.
-            unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE) };
-        });
-    });
 }
 
 /// Memory of another kind, or to a place that the program names.

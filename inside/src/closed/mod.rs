@@ -4,7 +4,8 @@
 //!   setup      arena, passage, handlers, filter
 //!   handlers   SIGSEGV: opens what was touched      SIGSYS: looks at a system call
 //!     masks, previous            signals, and the program's own actions
-//!     calls, memory, nested      what the calls are, and what is done instead
+//!     calls, memory, carry,
+//!     nested                     what the calls are, and what is done instead
 //!     code, musl, cancel         the program's C library, and what musl does otherwise than glibc
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod arguments;
 mod calls;
 mod cancel;
+mod carry;
 mod code;
 mod filter;
 mod handlers;

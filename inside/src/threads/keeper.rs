@@ -183,7 +183,7 @@ impl Keeper {
         let (has_shrunk, shared_by) = (self.sharing.has_shrunk(), self.sharing.shared_by());
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
-                fold.room = room / (takers * PAGE) as i64;
+                fold.set_room(room / (takers * PAGE) as i64);
                 fold.shares = shares;
                 fold.set_resting_max(resting_max(quota));
                 fold.quota = quota;
