@@ -40,7 +40,7 @@ fn name_elsewhere(state: &mut State, page: usize, target: usize, word: Word) {
     state.change(group(page), |book| book.set(page, Word::CLOSED));
 }
 
-/// Copies a page to new memory. One of zeros takes none there, as it may have taken none before.
+/// Copies a page to new memory. One of zeros takes none there. It may have taken none before.
 fn copy(state: &mut State, page: usize, target: usize) {
     held_open(state, &(page..page + PAGE), |state| {
         let from = page as *const u64;
