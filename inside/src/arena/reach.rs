@@ -18,12 +18,14 @@ use crate::floor::yard;
 use crate::places::{GROUP_PAGES, PAGE};
 use core::mem::MaybeUninit;
 
-/// Bits of a word of `/proc/self/pagemap`: nobody else has the page, and it is in memory. The
+/// Bits of a word of `/proc/self/pagemap`: nobody else has the page, it is in swap, in memory. The
 /// kernel's `pagemap.rst` describes them.
 const EXCLUSIVE: u32 = 56;
+const SWAPPED: u32 = 62;
 const PRESENT: u32 = 63;
 
-const _: () = assert!(EXCLUSIVE < PRESENT && PRESENT < u64::BITS, "bits of a word");
+const _: () =
+    assert!(EXCLUSIVE < SWAPPED && SWAPPED < PRESENT && PRESENT < u64::BITS, "bits of a word");
 
 /// Copies whole pages that are closed. False if the system refuses.
 pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
@@ -36,19 +38,35 @@ pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
 /// Of some pages, from `address` on, as bits: those that other processes have too, and those that
 /// this process alone has in memory. If the system does not tell, all are its own.
 pub(crate) fn shared(address: usize, pages: usize) -> (u64, u64) {
+    let Some(words) = entries(address, pages) else { return (0, u64::MAX) };
+    words[..pages].iter().enumerate().fold((0, 0), |(shared, own), (page, &word)| {
+        let (there, alone) = (bit(word, PRESENT) << page, bit(word, EXCLUSIVE) << page);
+        (shared | there & !alone, own | there & alone)
+    })
+}
+
+/// The pages of a group that have content, in memory or in the system's own swap, as bits. If the
+/// system does not tell, all of them.
+pub(crate) fn content(group: usize) -> u64 {
+    let Some(words) = entries(group, GROUP_PAGES) else { return u64::MAX };
+    let pages = words.iter().enumerate();
+    pages.fold(0, |all, (page, &word)| all | (bit(word, PRESENT) | bit(word, SWAPPED)) << page)
+}
+
+/// What the system says of some pages, at most those of a group.
+fn entries(address: usize, pages: usize) -> Option<[u64; GROUP_PAGES]> {
     let mut words = [0u64; GROUP_PAGES];
     let (len, from) = (pages * size_of::<u64>(), address / PAGE * size_of::<u64>());
     let file = files::pages() as usize;
     let arguments = [file, words.as_mut_ptr() as usize, len, from, 0, 0];
     // SAFETY: the words are ours to write, and there are as many as pages of a group.
-    if pages > GROUP_PAGES || unsafe { call(libc::SYS_pread64, arguments) } != len as isize {
-        return (0, u64::MAX);
-    }
-    let bit = |word: u64, bit: u32| word >> bit & 1;
-    words[..pages].iter().enumerate().fold((0, 0), |(shared, own), (page, &word)| {
-        let (there, alone) = (bit(word, PRESENT) << page, bit(word, EXCLUSIVE) << page);
-        (shared | there & !alone, own | there & alone)
-    })
+    let read =
+        pages <= GROUP_PAGES && unsafe { call(libc::SYS_pread64, arguments) } == len as isize;
+    read.then_some(words)
+}
+
+fn bit(word: u64, bit: u32) -> u64 {
+    word >> bit & 1
 }
 
 /// Puts the bytes of whole pages in their place, which is closed. False if the system refuses.

@@ -2,7 +2,8 @@
 //!
 //! Lock: the caller has the state.
 
-use crate::arena::addresses::{self, advise};
+use crate::arena::addresses::advise;
+use crate::arena::reach;
 use crate::arena::state::{State, groups, part};
 use crate::arena::way::held_open;
 use crate::places::{GROUP, PAGE, Place, Word};
@@ -12,7 +13,7 @@ use core::ops::Range;
 pub(super) fn all(state: &mut State, old: &Range<usize>, place: usize) {
     for group in groups(old) {
         let (start, end) = (old.start.max(group), old.end.min(group + GROUP));
-        let there = addresses::present(group);
+        let there = reach::content(group);
         for page in (start..end).step_by(PAGE) {
             let target = page - old.start + place;
             let word = state.book.word(page);
