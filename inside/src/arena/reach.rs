@@ -48,9 +48,12 @@ pub(crate) fn shared(address: usize, pages: usize) -> (u64, u64) {
 /// The pages of a group that have content, in memory or in the system's own swap, as bits. If the
 /// system does not tell, all of them.
 pub(crate) fn content(group: usize) -> u64 {
-    let Some(words) = entries(group, GROUP_PAGES) else { return u64::MAX };
-    let pages = words.iter().enumerate();
-    pages.fold(0, |all, (page, &word)| all | (bit(word, PRESENT) | bit(word, SWAPPED)) << page)
+    entries(group, GROUP_PAGES).map_or(u64::MAX, |words| filled(&words))
+}
+
+fn filled(words: &[u64; GROUP_PAGES]) -> u64 {
+    let is_filled = |word: u64| bit(word, PRESENT) | bit(word, SWAPPED);
+    words.iter().enumerate().fold(0, |all, (page, &word)| all | is_filled(word) << page)
 }
 
 /// What the system says of some pages, at most those of a group.
@@ -189,6 +192,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn pages_in_memory_and_in_swap_have_content() {
+        let mut words = [0; GROUP_PAGES];
+        words[0] = 1 << PRESENT | 1 << EXCLUSIVE;
+        words[5] = 1 << PRESENT;
+        words[7] = 1 << SWAPPED;
+        words[63] = 1 << SWAPPED | 77;
+        assert_eq!(filled(&words), 1 << 63 | 1 << 7 | 1 << 5 | 1);
+    }
+
     /// Memory that is written in part, and shared with a child for a while.
     #[test]
     fn pages_are_shared_while_a_child_has_them() {
@@ -210,6 +223,7 @@ mod tests {
         write(0);
         write(5);
         assert_eq!(shared(at, GROUP_PAGES), (0, 0b10_0001), "what was never touched is nobody's");
+        assert_eq!(content(at), 0b10_0001);
         // SAFETY: the child waits for its end, and does nothing else.
         let child = unsafe { libc::fork() };
         if child == 0 {
