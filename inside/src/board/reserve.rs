@@ -1,6 +1,6 @@
 //! How much of a limit is left when a process begins to fold.
 //!
-//! Lock: none.
+//! Invariant: `limit_for` is the inverse of `reserve`. Lock: none.
 
 /// How fast a CPU touches memory, in bytes for each millisecond, and how many CPUs do so at once.
 const TOUCH_SPEED: u64 = 8 << 20; // 8 MiB
@@ -28,7 +28,7 @@ pub(super) fn reserve(limit: u64, speed: u64) -> u64 {
 /// The smallest limit, in whole MiB, with which a process that has `used` bytes does not fold, on a
 /// machine with so many CPUs. `u64::MAX` if it would be larger.
 pub fn limit_for(used: u64, cpus: usize) -> u64 {
-    // The reserve is the limit's part or what is touched, and both are more than is left of less.
+    // The least limits for the three terms of `reserve`, which it joins in the same way.
     let by_part = |part: u64| used.saturating_add(used / (part - 1)).saturating_add(2);
     let touched = used.saturating_add(speed(cpus)).saturating_add(1);
     let least = by_part(RESERVE_PART).max(touched).min(by_part(RESERVE_PART_MAX));

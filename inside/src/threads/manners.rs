@@ -47,7 +47,8 @@ pub(super) fn be_prompt() {
     if got < 0 || attributes.policy != libc::SCHED_OTHER as u32 {
         return;
     }
-    // SAFETY: it is the structure's own address.
+    // Volatile, because the system reads it by an address that the compiler does not follow.
+    // SAFETY: it is the structure's own field.
     unsafe { (&raw mut attributes.runtime).write_volatile(SLICE) };
     // SAFETY: as above. A system that refuses changes nothing.
     unsafe { call::call(libc::SYS_sched_setattr, [0, at, 0, 0, 0, 0]) };

@@ -15,6 +15,7 @@
 //   memory calls     system calls on memory that has left
 //   memory threads   threads that come and go while others touch
 //   memory spawns    programs that are executed by children in this memory
+//   memory fills     much more memory than the limit, as fast as a thread can, and some untouched
 //   memory reuse     threads whose memory takes the places that others have just left
 //   memory wipes     a child does not get what it must not have
 //   memory leaves    a child does not have what is left out for it

@@ -166,9 +166,6 @@ struct Entries {
     all: usize,
     /// Those that other threads have.
     away: usize,
-    /// Requests of its own that the kernel is to make next, and a file that it knows.
-    asked: usize,
-    node: u64,
 }
 
 /// The thread of a ring.
@@ -184,6 +181,8 @@ pub(super) struct Thread {
     prepared: Vec<FuseEntry>,
     /// Requests for little data, which this thread answers next.
     short: VecDeque<FuseEntry>,
+    /// Requests of its own that the kernel is to make next: by queue, and of a file that it knows.
+    asks: Vec<(u16, u64)>,
     /// Why the last entry that is gone is gone.
     refused: Option<Errno>,
     /// Bytes that are counted for each entry, by its number.
@@ -205,6 +204,7 @@ impl Thread {
             own: BTreeSet::new(),
             prepared: Vec::new(),
             short: VecDeque::new(),
+            asks: Vec::new(),
             refused: None,
             counted: Vec::new(),
             holds_much: false,
@@ -336,32 +336,28 @@ impl Thread {
     /// few, one is added, and the kernel will be asked to look for requests that wait.
     fn leave_some(&mut self, entry: &FuseEntry) -> bool {
         let queue = entry.queue();
-        let entries = &mut self.queues[usize::from(queue)];
-        let (all, left) = (entries.all, entries.all - entries.away - 1);
+        let Entries { all, away } = self.queues[usize::from(queue)];
+        let left = all - away - 1;
         if left >= LEFT_MIN {
             return true;
         }
-        entries.asked += 1;
         // A thread waits for this answer, so the kernel does not forget the file before.
-        entries.node = entry.node();
+        self.asks.push((queue, entry.node()));
         let added = all < ENTRIES_MAX && self.add(queue);
         added || left > 0
     }
 
     /// Has the kernel make requests of its own, whose answers fetch what waits (Q2).
     fn ask(&mut self) -> std::io::Result<()> {
-        if self.queues.iter().all(|entries| entries.asked == 0) {
+        if self.asks.is_empty() {
             return Ok(());
         }
         // The kernel has new entries from here on, and its requests find them.
         self.ring.flush()?;
-        for (queue, entries) in self.queues.iter_mut().enumerate() {
-            let node = entries.node;
-            for _ in 0..std::mem::take(&mut entries.asked) {
-                // An error says that this thread may not run on the queue's CPU, or that the file
-                // system is going. Then what waits there is fetched by the next answer.
-                let _ = self.ring.ask(queue as u16, node);
-            }
+        for (queue, node) in self.asks.drain(..) {
+            // An error says that this thread may not run on the queue's CPU, or that the file
+            // system is going. Then what waits there is fetched by the next answer.
+            let _ = self.ring.ask(queue, node);
         }
         Ok(())
     }
