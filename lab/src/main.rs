@@ -29,7 +29,7 @@ use pages::{dump, shipped};
 use rows::{fields, record, table};
 use std::io::Write;
 use std::process::ExitCode;
-use study::{INSIDES, STUDIES};
+use study::{INSIDES, STUDIES, swapped};
 
 fn main() -> ExitCode {
     let cleanup = Cleanup::default();
@@ -78,6 +78,10 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
             report::studies::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&report::studies::run(&options)?);
     }
+    if name == SWAPPED {
+        let options = swapped::Options::from_arg_matches(matches).map_err(LabError::usage)?;
+        return swapped::run(&options, cleanup);
+    }
     if name == ALL {
         let options = all::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return all::run(&options, cleanup, print);
@@ -105,6 +109,7 @@ const CODEC_TABLES: &str = "codec-tables";
 const CORPUS: &str = "corpus";
 const COMPARE: &str = "compare";
 const REPORT: &str = "report";
+const SWAPPED: &str = "swapped";
 const TABLES: &str = "studies";
 
 fn command() -> Command {
@@ -138,6 +143,10 @@ fn command() -> Command {
         .subcommand(
             report::studies::Options::augment_args(Command::new(TABLES))
                 .about("Write the published tables, with ours beside them, into a document"),
+        )
+        .subcommand(
+            swapped::Options::augment_args(Command::new(SWAPPED))
+                .about("Run a program in a memory group, with swap on the kernel's zram"),
         );
     for study in STUDIES {
         command = command.subcommand(study.command());

@@ -25,6 +25,8 @@ mod teardown;
 mod tiers;
 mod writeback;
 
+pub(crate) use run::swapped;
+
 /// Every study there is.
 pub(crate) const STUDIES: [Study; 19] = [
     alloc::STUDY,

@@ -2,9 +2,11 @@
 
     python3 figures.py                       a table: about ten minutes on two CPUs
     python3 figures.py --record DIR          the same, and a record of all runs as JSON
-    python3 figures.py --lab target/release/lab     times of the codec alone too, by `lab codecs`
+    python3 figures.py --lab target/release/lab     the codec and faults alone too, and the kernel's
+                                             swap, as root
     python3 figures.py --quick               small sizes and one run: does it work?
-    python3 figures.py --only store          one group: pages, codec, limit, store or examples
+    python3 figures.py --only store          one group: pages, codec, limit, inplace, store or
+                                             examples
 
 The other libraries are blosc2, lz4 and diskcache. One that is missing is named, and its rows are
 left out. Each case runs in a process of its own. The cases of a group take turns, and each ratio
@@ -193,15 +195,136 @@ def limit_case(sizes, system, path):
 
 def limit_group(sizes, options):
     systems = ["ramfold", "plain"] + ["blosc2"] * has("blosc2")
+    if options.lab is None:
+        missing("lab (--lab target/release/lab): no pages of `lab faultin` beside an array's")
     with tempfile.TemporaryDirectory() as directory:
         path = ids_file(sizes, directory)
-        runs = in_turns(sizes, systems, lambda run, system: {
-            "group": "limit", "system": system, **in_child("limit_case", options, system, path)})
+
+        def run_case(run, system):
+            if system == "faultin":
+                return {"group": "limit", "system": system, **faultin(sizes, options, path)}
+            return {"group": "limit", "system": system,
+                    **in_child("limit_case", options, system, path)}
+
+        runs = in_turns(sizes, systems + ["faultin"] * (options.lab is not None), run_case)
     for row in runs:
         of_run = {other["system"]: other for other in runs if other["run"] == row["run"]}
         row["sum_ratio"] = row["sum_us_per_page"] / of_run["plain"]["sum_us_per_page"]
         if "blosc2" in of_run:
             row["element_ratio"] = row["element_us"] / of_run["blosc2"]["element_us"]
+        if "faultin" in of_run:
+            for figure in ("sum_us_per_page", "element_us"):
+                row[f"{figure}_vs_faultin"] = row[figure] / of_run["faultin"][figure]
+    return runs
+
+
+def faultin(sizes, options, path):
+    """What the study of faults measures of the same pages, in the fault mode of arrays here."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "rows.json")
+        pages = os.path.join(directory, "pages.bin")
+        ids = np.load(path, mmap_mode="r").view(np.uint8)
+        ids[:ids.nbytes // PAGE * PAGE].tofile(pages)
+        subprocess.run([options.lab, "faultin", "--mode", ramfold.fault_mode(), "--threads", "1",
+                        "--around", "on", "--algorithm", "lz4", "--corpus", pages, "--mib",
+                        str(ids.nbytes // MIB), "--runs", "1", "--json", out],
+                       check=True, stdout=subprocess.DEVNULL)
+        rows = json.loads(pathlib.Path(out).read_text())["rows"]
+    of_order = {row["order"]: row["faultin_ns_per_page"] / 1000 for row in rows
+                if row["handler"] == "region"}
+    return {"sum_us_per_page": of_order["sequential"], "element_us": of_order["random"]}
+
+
+# In place: passes over an array in less memory, ours and the kernel's.
+
+def parts(count):
+    """Sorted ids piece by piece, so that no second array of them is in memory."""
+    draw, start, last = np.random.default_rng(data.SEED), 0, 0
+    while start < count:
+        part = last + np.cumsum(draw.geometric(1 / 500, min(1 << 17, count - start)))
+        yield start, part
+        start, last = start + len(part), part[-1]
+
+
+def inplace_case(sizes, system):
+    count = sizes.ids // 8
+    if system == "ramfold":
+        array = ramfold.empty(count, np.int64, limit=sizes.ids // 2)
+    else:
+        array = np.empty(count, np.int64)
+    for start, part in parts(count):
+        array[start:start + len(part)] = part
+    passes = []
+    for _ in range(3):
+        with Clock() as one:
+            array += 1
+        passes.append(one.seconds)
+    for start, part in parts(count):
+        same(array[start:start + len(part)], part + 3, "a += 1")
+    return {"pass_us_per_page": statistics.median(passes) * 1e6 / (array.nbytes / PAGE)}
+
+
+def in_group(options, system, group=None):
+    """The case in a memory group of its own: its figures, and what the group and the swap took.
+
+    ``None`` if it did not come to its end in the group."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = pathlib.Path(directory, "group.json")
+        command = [options.lab, "swapped", "--out", out]
+        command += [] if group is None else ["--group", str(group)]
+        done = subprocess.run(
+            [*command, "--", *child_command("inplace_case", options, system)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            if "wrong bytes" in done.stderr or group is None:
+                raise SystemExit(f"{system}: {done.stderr}")
+            return None
+        took = json.loads(out.read_text())
+    return {**json.loads(done.stdout), "group_bytes": float(group or took["peak_bytes"]),
+            "held_bytes": float((group or took["peak_bytes"]) + took.get("store_bytes", 0))}
+
+
+def group_of(options, size, probes=8):
+    """The group that holds this much together with its swap, within 3 %; otherwise the one nearest
+    to it in which the case comes to its end."""
+    low, high, best = size // 10, size, None
+    for _ in range(probes):
+        group = (low + high) // 2
+        row = in_group(options, "kernel", group)
+        held = None if row is None else row["held_bytes"]
+        print(f"group of {group / MIB:.0f} MiB: "
+              f"{'did not end' if held is None else f'{held / MIB:.0f} MiB in all'}",
+              file=sys.stderr)
+        if held is not None and (best is None or abs(held - size) < abs(best[1] - size)):
+            best = (group, held)
+        if held is not None and abs(held / size - 1) < 0.03:
+            break
+        if held is None or held < size:
+            low = group
+        else:
+            high = group
+    return best and best[0]
+
+
+def inplace_group(sizes, options):
+    if options.lab is None:
+        missing("lab (--lab target/release/lab): no passes beside the kernel's swap")
+        return []
+    systems, group = ["plain", "ramfold"], None
+    if sizes.quick:
+        missing("the kernel's swap, in the short form")
+    else:
+        group = group_of(options, int(in_group(options, "ramfold")["held_bytes"]))
+        systems += ["kernel"] * (group is not None)
+    runs = in_turns(sizes, systems, lambda run, system: {
+        "group": "inplace", "system": system,
+        **in_group(options, system, group if system == "kernel" else None)})
+    for row in runs:
+        of_run = {other["system"]: other for other in runs if other["run"] == row["run"]}
+        row["pass_ratio"] = row["pass_us_per_page"] / of_run["plain"]["pass_us_per_page"]
+        if "kernel" in of_run:
+            row["pass_vs_kernel"] = row["pass_us_per_page"] / of_run["kernel"]["pass_us_per_page"]
+            row["held_vs_kernel"] = row["held_bytes"] / of_run["kernel"]["held_bytes"]
     return runs
 
 
@@ -361,11 +484,15 @@ def in_turns(sizes, cases, measure):
     return rows
 
 
+def child_command(name, options, *arguments):
+    command = [sys.executable, __file__, "--child", json.dumps([name, *arguments])]
+    return command + ["--quick"] * options.quick
+
+
 def in_child(name, options, *arguments):
     """Calls a function of this program in a process of its own."""
-    command = [sys.executable, __file__, "--child", json.dumps([name, *arguments])]
-    command += ["--quick"] * options.quick
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(child_command(name, options, *arguments), stdout=subprocess.PIPE,
+                          text=True)
     if done.returncode != 0:
         raise SystemExit(f"{name}{arguments} ended with status {done.returncode}")
     return json.loads(done.stdout)
@@ -441,8 +568,8 @@ def record(directory, only, values, rows, runs):
     print(f"record: {path}")
 
 
-GROUPS = {"pages": pages_group, "codec": codec_group, "limit": limit_group, "store": store_group,
-          "examples": examples_group}
+GROUPS = {"pages": pages_group, "codec": codec_group, "limit": limit_group,
+          "inplace": inplace_group, "store": store_group, "examples": examples_group}
 
 
 def main():

@@ -27,8 +27,9 @@ class Store(_ramfold.Store, MutableMapping):
     most 1 MiB.
 
     All methods may be called by any thread. Other threads run while values of more than 4 KiB,
-    or with other codecs than LZ4 and LZO of more than 1 KiB, are compressed or decompressed. An iteration is over the keys that there were when it began. A
-    forked child cannot use the store of its parent.
+    or with other codecs than LZ4 and LZO of more than 1 KiB, are compressed or decompressed. An
+    iteration is over the keys that there were when it began. A forked child cannot use the store of
+    its parent.
     """
 
     def __new__(cls, codec="lz4:4", *, dictionary="train", limit=None, on_evict=None):

@@ -39,6 +39,7 @@ mod jobs;
 mod kernels;
 mod line;
 mod program;
+pub(crate) mod swapped;
 mod trial;
 
 pub(super) use program::INSIDE;

@@ -10,6 +10,9 @@ use crate::resources::Count;
 use crate::state::Folded;
 use crate::terms::{GROUP_PAGES, RegionError};
 
+/// Dead copies are swept while the limit is kept, if they are of more pages than this share of it.
+const DEAD_SHARE: u64 = 32;
+
 impl Folded {
     /// Sets the limit. The whole region is registered first, so that no page arrives unnoticed from
     /// then on.
@@ -44,6 +47,11 @@ impl Folded {
                 break;
             }
             self.shared.room.raise();
+            // While a thread walks through the region, this may go on for long, and each page that
+            // comes back leaves a copy behind.
+            if self.counters.read(Count::DeadCopies) > limit / DEAD_SHARE {
+                self.sweep();
+            }
         }
         self.limit.set_stuck(self.held() >= limit && self.gone_for_good() == before);
     }
@@ -108,6 +116,17 @@ mod tests {
         region.control().page_out(0..PAGE).expect("out");
         region.folded.keep_limit();
         assert!(!region.folded.limit.is_stuck(), "it is below the limit");
+    }
+
+    #[test]
+    fn dead_copies_are_few_when_the_limit_is_kept() {
+        let Some(mut region) = region(2 * LIMIT, Some(LIMIT), LIMIT) else { return };
+        assert_eq!(region.control().page_out(0..LIMIT * PAGE).expect("out").stored, LIMIT as u64);
+        region.as_mut_slice()[..LIMIT * PAGE].chunks_mut(PAGE).for_each(|page| page[1] = 1);
+        assert!(region.stats().dead_copies > LIMIT as u64 / 2, "all came back");
+        region.folded.keep_limit();
+        assert_eq!(region.folded.held(), (LIMIT - SLACK) as u64);
+        assert!(region.stats().dead_copies <= (LIMIT / 32) as u64, "{:?}", region.stats());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!                 stage     one MOVE to staging
 //!                   |
 //!                 compress  from there to the store, page by page
-//!                   |-- sweep      the store is full: dead copies go first
+//!                   |-- sweep      the store is full, or dead copies are many: they go first
 //!                   `-- put_back   it stays full: the pages come back
 //!
 //!   a discard --> forget    the content is gone from memory, staging and store

@@ -177,14 +177,18 @@ fn wrap(words: &[OsString], files: &Files, group: &Group) -> Result<String, LabE
 
 /// What was seen of a group.
 #[derive(Default)]
-struct Seen {
-    peak: Charged,
-    looks: u64,
-    late: bool,
+pub(super) struct Seen {
+    pub(super) peak: Charged,
+    pub(super) looks: u64,
+    pub(super) late: bool,
 }
 
 /// Looks at the group until the job has ended, or has to be.
-fn watched(child: &GuardedChild, group: &Group, patience: Duration) -> Result<Seen, LabError> {
+pub(super) fn watched(
+    child: &GuardedChild,
+    group: &Group,
+    patience: Duration,
+) -> Result<Seen, LabError> {
     let (start, mut next, mut seen) = (Instant::now(), clock::now_ns(), Seen::default());
     while child.exited().is_none() {
         if start.elapsed() > patience {
