@@ -181,10 +181,12 @@ def limit_case(sizes, system, path):
             total = array.sum() if system != "blosc2" else np.add.reduce(array[:])
         sums.append(whole.seconds)
     same(total, source.sum(), "sum")
+    held = max(held, memory() - before)
     places = random.Random(data.SEED).choices(range(len(source)), k=sizes.reads)
     with Clock() as reads:
         found = [array[place] for place in places]
     same(np.array(found, np.int64).ravel(), source[places], "random elements")
+    held = max(held, memory() - before)
     with Clock() as free:
         del array
     return {"share": held / source.nbytes, "fill_seconds": fill.seconds,

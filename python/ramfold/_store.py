@@ -13,7 +13,7 @@ class Store(_ramfold.Store, MutableMapping):
     """A dictionary of ``bytes`` whose values are compressed and packed into few pages.
 
     ``codec`` compresses the values: ``"lz4"``, ``"zstd"``, ``"zstd:3"`` and so on, or ``None``.
-    The default is LZ4 with an acceleration of 4. Values are set faster than with ``"lz4"``, and
+    The default is LZ4 with an acceleration of 8. Values are set faster than with ``"lz4"``, and
     take a little more.
 
     ``dictionary`` is what small values have in common. ``"train"`` makes one of some of the first
@@ -32,7 +32,7 @@ class Store(_ramfold.Store, MutableMapping):
     its parent.
     """
 
-    def __new__(cls, codec="lz4:4", *, dictionary="train", limit=None, on_evict=None):
+    def __new__(cls, codec="lz4:8", *, dictionary="train", limit=None, on_evict=None):
         limit = 0 if limit is None else _size(limit, "a limit")
         if on_evict is not None and not callable(on_evict):
             raise TypeError("on_evict is called with a key and a value")
