@@ -1,6 +1,6 @@
 //! `lab run`: whole programs, plain and in less memory.
 
-use crate::support::{json, lab, measured, number, rows, succeed};
+use crate::support::{Scratch, json, lab, measured, number, rows, succeed};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -85,4 +85,25 @@ fn what_is_missing_is_said() {
     assert!(said.contains("ramfold: missing (/nonexistent"), "{said}");
     let help = String::from_utf8(succeed(&["run", "--help"]).stdout).unwrap();
     assert!(help.contains("redis"), "the jobs are named: {help}");
+}
+
+#[test]
+fn a_program_in_a_group_is_counted_and_its_failure_is_told() {
+    if !Path::new("/sys/fs/cgroup/memory/memory.usage_in_bytes").exists() {
+        return println!("skipped: needs memory cgroups of version 1");
+    }
+    let out = Scratch::new("swapped");
+    let path = out.0.to_str().unwrap();
+    // A shell of more than 16 MiB, for a moment.
+    let fill = "x=$(head -c 16777216 /dev/zero | tr '\\0' x); sleep 0.3; echo ${#x}";
+    let done = succeed(&["swapped", "--out", path, "--", "sh", "-c", fill]);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "16777216\n");
+    let row: Value = serde_json::from_str(&std::fs::read_to_string(&out.0).unwrap()).unwrap();
+    assert!(number(&row, "peak_bytes") > f64::from(16 << 20), "{row}");
+    assert_eq!((number(&row, "killed"), &row["store_bytes"]), (0.0, &Value::Null));
+    for words in [&["--", "false"][..], &["--patience", "1", "--", "sleep", "100"]] {
+        let failed = lab().args(["swapped", "--out", path]).args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(!failed.status.success() && said.contains("did not end well"), "{said}");
+    }
 }
