@@ -8,7 +8,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use ramfold_codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
+use ramfold_codec::{
+    Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream, train_samples,
+};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
@@ -118,6 +120,66 @@ fn a_zstd_blob_carries_no_more_header_than_it_must() {
     let len = round_trip(&Codec::new(Algorithm::Zstd), &mut stream, &noise(PAGE_LEN_MAX));
     // Frame descriptor, window descriptor and the header of one raw block.
     assert_eq!(len, PAGE_LEN_MAX + 1 + 1 + 3);
+}
+
+/// A dictionary says which distances are repeated first. Trained ones say what a frame without a
+/// dictionary expects too, so that would hide that a frame is read with the wrong ones.
+fn with_other_distances(mut trained: Vec<u8>) -> Vec<u8> {
+    let usual = [1, 4, 8].map(u32::to_le_bytes).concat();
+    let at = trained.windows(usual.len()).position(|window| window == usual).expect("they are in");
+    trained[at..at + usual.len()].copy_from_slice(&[9, 11, 5].map(u32::to_le_bytes).concat());
+    trained
+}
+
+/// A blob says whether it needs the dictionary.
+#[test]
+fn blobs_from_before_a_dictionary_was_learned_are_read_after_it() {
+    let mut stream = Stream::new();
+    let trained = train_samples(&text(200_000), &[2000; 100], 4096).expect("a dictionary");
+    let trained = with_other_distances(trained);
+    let words = [b"abcd".repeat(30), text(3000), b"12345678".repeat(122)].concat();
+    let sorts = [vec![0; PAGE_LEN_MAX], words, noise(PAGE_LEN_MAX), vec![7; 3]];
+    let lens = [1, 3, 100, 255, 256, 257, 1000, PAGE_LEN_MAX - 1, PAGE_LEN_MAX];
+    let pages = || sorts.iter().flat_map(|page| lens.map(|len| &page[..len.min(page.len())]));
+    for (level, content) in [1, 3, 9, 19, 22].into_iter().zip([&trained, &text(9000)].repeat(3)) {
+        let zstd = Codec::with_level(Algorithm::Zstd, level).expect("a level");
+        for codec in [zstd.learning(), zstd.with_sampled_shuffle().learning()] {
+            let codec = codec.expect("it is Zstandard");
+            let clone = codec.clone();
+            let make = |stream: &mut Stream, page: &[u8]| {
+                codec.compress(stream, page).expect("it compresses").to_vec()
+            };
+            let before: Vec<_> = pages().map(|page| make(&mut stream, page)).collect();
+            assert!(codec.is_learning() && clone.dictionary_bytes() < content.len());
+            assert_eq!(clone.learn(content), Ok(true));
+            assert!(!codec.is_learning() && codec.dictionary_bytes() >= content.len());
+            assert_eq!(codec.learn(&[1, 2, 3]), Ok(false), "it has one");
+            for (page, blob) in pages().zip(&before) {
+                let mut back = vec![1; page.len()];
+                assert_eq!(clone.decompress(&mut stream, blob, &mut back), Ok(()), "{codec}");
+                assert!(back == page, "{codec}: {} bytes came back changed", page.len());
+                round_trip(&codec, &mut stream, page);
+            }
+            let after = make(&mut stream, &sorts[1]);
+            assert!(!before.contains(&after), "{codec} uses the dictionary");
+        }
+    }
+}
+
+#[test]
+fn only_zstandard_without_a_dictionary_learns_one() {
+    for codec in codecs() {
+        if codec.algorithm() != Algorithm::Zstd {
+            assert_eq!(codec.learning(), None, "{codec}");
+        }
+        assert_eq!(codec.learn(&text(5000)), Ok(false), "{codec} does not learn");
+    }
+    let given = Codec::new(Algorithm::Zstd).with_dictionary(&text(5000)).expect("any bytes");
+    assert_eq!(given.learning(), None, "it has a dictionary");
+    let learning = Codec::new(Algorithm::Zstd).learning().expect("it is Zstandard");
+    assert_ne!(learning, Codec::new(Algorithm::Zstd), "it is equal only to its clones");
+    assert_eq!(learning, learning.clone());
+    assert!(learning.learn(&[]).is_err() && learning.is_learning(), "an empty dictionary");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! With a dictionary the library always writes the magic number and the dictionary's id, even if it
-//! is told not to. They are cut off, and the descriptor is moved up to the rest of the frame.
+//! is told not to. They are cut off, and the descriptor is moved up to the rest of the frame. Such a
+//! frame has a length in place of a window, so the descriptor tells which frames need a dictionary.
 //!
 //! Contexts are built on first use, one direction at a time. So a disk that is only read never
 //! pays for compressing.
@@ -48,6 +49,8 @@ const TRAINED: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
 const MAGIC_LEN: usize = 4;
 /// The bits of a frame's descriptor that say how long the dictionary's id is.
 const ID_LEN_BITS: u8 = 0b11;
+/// The bit of a frame's descriptor that says that it has a length, and no window.
+const SINGLE_SEGMENT: u8 = 1 << 5;
 /// Lengths of the id by those bits.
 const ID_LENS: [usize; 4] = [0, 1, 2, 4];
 const _: () = assert!(ID_LENS.len() == ID_LEN_BITS as usize + 1, "a length for each value");
@@ -105,13 +108,17 @@ impl Contexts {
         whole(self.decompressor()?.decompress(page, blob), page.len())
     }
 
-    /// Like [`decompress`](Self::decompress), for a blob that was made with a dictionary.
+    /// Like [`decompress`](Self::decompress), for a blob that was made with a dictionary, or before
+    /// there was one.
     pub(crate) fn decompress_with(
         &mut self,
         dictionary: &Dictionary,
         blob: &[u8],
         page: &mut [u8],
     ) -> Result<(), CodecError> {
+        if blob.first().is_none_or(|descriptor| descriptor & SINGLE_SEGMENT == 0) {
+            return self.decompress(blob, page);
+        }
         let context = self.decompressor()?;
         whole(context.decompress_using_ddict(page, blob, &dictionary.decompress), page.len())
     }

@@ -13,6 +13,7 @@
 use crate::algorithms::{lz4, lz4hc, pagelz, zstd};
 use crate::terms::{Algorithm, ParameterError};
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// What a codec keeps of a dictionary.
 pub(crate) enum Dictionary {
@@ -73,6 +74,27 @@ impl Dictionary {
             Some(Self::Pagelz(tables)) => tables,
             _ => &pagelz::SHIPPED,
         }
+    }
+}
+
+/// The place of a dictionary that comes later, which all clones of a codec share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Learned(Arc<OnceLock<Dictionary>>);
+
+impl Learned {
+    pub(super) fn dictionary(&self) -> Option<&Dictionary> {
+        self.0.get()
+    }
+
+    /// False if there is one already.
+    pub(super) fn set(&self, dictionary: Dictionary) -> bool {
+        self.0.set(dictionary).is_ok()
+    }
+}
+
+impl PartialEq for Learned {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

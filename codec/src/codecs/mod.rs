@@ -7,6 +7,8 @@
 //!                            |
 //!                        dictionary                   train     makes a dictionary from pages
 //!
+//!   learned      a codec gets its dictionary later    names     a codec as text, and back
+//!
 //!   shuffle      orders the bytes of a page for page_codec
 //!   unit         several pages as one frame: a packer makes it, a stream has room to read it
 //! ```
@@ -17,6 +19,8 @@
 
 mod dictionary;
 mod guide;
+mod learned;
+mod names;
 mod page_codec;
 mod shuffle;
 mod stream;

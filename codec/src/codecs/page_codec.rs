@@ -1,7 +1,8 @@
 //! A codec: an algorithm with its parameters, and what it does to a page.
 //!
 //! ```text
-//!   algorithm | level | winbits | dictionary | shuffle      all clones share the dictionary
+//!   algorithm | level | winbits | dictionary | shuffle      all clones share the dictionary, also
+//!                                                           one that is learned later
 //!
 //!   page --shuffle, if it has one--> algorithm --> blob
 //!        --shuffle by a guide------> algorithm --> blob, size of element       one byte behind it
@@ -12,16 +13,14 @@
 //!
 //! Locks: those of a dictionary.
 
-use super::dictionary::Dictionary;
+use super::dictionary::{Dictionary, Learned};
 use super::guide::{Guide, WAYS};
 use super::shuffle::Element;
 use super::stream::{Settings, Stream, decompress_stateless};
 use super::unit::UnitPacker;
 use crate::algorithms::{deflate, lz4};
 use crate::terms::SEARCH_LEVEL;
-use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError};
-use std::fmt;
-use std::str::FromStr;
+use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError};
 use std::sync::Arc;
 
 /// An algorithm with its parameters.
@@ -46,6 +45,7 @@ pub struct Codec {
     level: i32,
     winbits: i32,
     dictionary: Option<Arc<Dictionary>>,
+    pub(super) learned: Option<Learned>,
     shuffle: Shuffle,
 }
 
@@ -82,6 +82,7 @@ impl Codec {
             level,
             winbits: deflate::WINBITS_DEFAULT,
             dictionary: None,
+            learned: None,
             shuffle: Shuffle::Fixed(None),
         }
     }
@@ -235,7 +236,7 @@ impl Codec {
             Shuffle::Sampled(guide) => guide.heap_bytes(),
             Shuffle::Fixed(_) => 0,
         };
-        learned + self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
+        learned + self.dictionary().map_or(0, Dictionary::heap_bytes)
     }
 
     /// The same codec with a longer search, of which it decompresses the blobs as its own. They are
@@ -286,8 +287,13 @@ impl Codec {
     }
 
     fn settings(&self) -> Settings<'_> {
-        let Self { algorithm, level, winbits, ref dictionary, shuffle: _ } = *self;
-        Settings { algorithm, level, winbits, dictionary: dictionary.as_deref() }
+        let Self { algorithm, level, winbits, .. } = *self;
+        Settings { algorithm, level, winbits, dictionary: self.dictionary() }
+    }
+
+    /// The dictionary that it has now.
+    pub(super) fn dictionary(&self) -> Option<&Dictionary> {
+        self.dictionary.as_deref().or_else(|| self.learned.as_ref()?.dictionary())
     }
 
     /// Compresses a page of 1 to [`PAGE_LEN_MAX`] bytes.
@@ -459,7 +465,7 @@ impl PartialEq for Codec {
             (None, None) => true,
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
             _ => false,
-        };
+        } && self.learned == other.learned;
         let same_shuffle = match (&self.shuffle, &other.shuffle) {
             (Shuffle::Fixed(mine), Shuffle::Fixed(theirs)) => mine == theirs,
             (Shuffle::Sampled(mine), Shuffle::Sampled(theirs)) => Arc::ptr_eq(mine, theirs),
@@ -474,27 +480,4 @@ impl Eq for Codec {}
 
 fn check_page_len(len: usize) -> Result<(), CodecError> {
     if (1..=PAGE_LEN_MAX).contains(&len) { Ok(()) } else { Err(CodecError::PageLength(len)) }
-}
-
-/// `lz4` at the default level, `zstd:7` at another. Other parameters are not written.
-impl fmt::Display for Codec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.level() {
-            level if level == self.algorithm.default_level() => self.algorithm.fmt(f),
-            level => f.pad(&format!("{}:{}", self.algorithm, level.unwrap_or_default())),
-        }
-    }
-}
-
-impl FromStr for Codec {
-    type Err = ParseCodecError;
-
-    fn from_str(text: &str) -> Result<Self, ParseCodecError> {
-        let Some((name, level)) = text.split_once(':') else {
-            return Ok(Self::new(text.parse()?));
-        };
-        let algorithm = name.parse()?;
-        let level = level.parse().map_err(|_| ParseCodecError::NotANumber(level.to_owned()))?;
-        Ok(Self::with_level(algorithm, level)?)
-    }
 }
