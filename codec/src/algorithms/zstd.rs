@@ -99,8 +99,7 @@ impl Contexts {
     ) -> Result<Range<usize>, CodecError> {
         let key = Key { level, dictionary: Some(std::ptr::from_ref(dictionary).addr()) };
         let context = self.compressors.get(key, || dictionary.new_compressor(output))?;
-        let len = dictionary.compress(context, page, output)?;
-        Ok(cut_frame(&mut output[..len])..len)
+        dictionary.compress(context, page, output)
     }
 
     /// Fills `page` from `blob`.
@@ -150,23 +149,22 @@ fn cut_frame(frame: &mut [u8]) -> usize {
 /// A context for one level that has compressed one page into `scratch`. The library sizes its
 /// tables by its input. After a whole page here, no later page makes it allocate.
 fn new_compressor(level: i32, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
-    let mut context = empty_compressor(level, WINDOW_LOG)?;
+    let mut context = empty_compressor(level, Some(WINDOW_LOG))?;
     context.compress2(scratch, &[0; PAGE_LEN_MAX]).map_err(from_code)?;
     Ok(context)
 }
 
 /// A context for one level that has compressed nothing yet.
-fn empty_compressor(level: i32, window_log: u32) -> Result<CCtx<'static>, CodecError> {
+fn empty_compressor(level: i32, window_log: Option<u32>) -> Result<CCtx<'static>, CodecError> {
     let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
     let parameters = [
         CParameter::Format(FrameFormat::Magicless),
         CParameter::ContentSizeFlag(false),
         CParameter::ChecksumFlag(false),
         CParameter::DictIdFlag(false),
-        CParameter::WindowLog(window_log),
         CParameter::CompressionLevel(level),
     ];
-    for parameter in parameters {
+    for parameter in parameters.into_iter().chain(window_log.map(CParameter::WindowLog)) {
         context.set_parameter(parameter).map_err(from_code)?;
     }
     Ok(context)
@@ -179,7 +177,7 @@ impl UnitCompressor {
     /// A compressor that has compressed the longest unit into `scratch`, so that no other makes the
     /// library allocate.
     pub(crate) fn new(level: i32, scratch: &mut [u8]) -> Result<Self, CodecError> {
-        let mut context = empty_compressor(level, UNIT_WINDOW_LOG)?;
+        let mut context = empty_compressor(level, Some(UNIT_WINDOW_LOG))?;
         context.compress2(scratch, &[0; UNIT_LEN_MAX]).map_err(from_code)?;
         Ok(Self(context))
     }
@@ -195,43 +193,90 @@ impl UnitCompressor {
     }
 }
 
-/// A dictionary digested at one level, for all contexts.
+/// A dictionary for one level, shared by all contexts.
 pub(crate) struct Dictionary {
-    compress: CDict<'static>,
+    compress: Digest,
     decompress: DDict<'static>,
+}
+
+/// What compresses with a dictionary.
+enum Digest {
+    /// Digested once. It takes several hundred KiB for as long as the dictionary lives.
+    Kept(CDict<'static>),
+    /// Digested by every context that compresses with it, for as long as the context lives.
+    ByContext(Box<[u8]>, i32),
 }
 
 impl Dictionary {
     /// Digests `content`, a trained dictionary or any bytes.
     pub(crate) fn new(content: &[u8], level: i32) -> Result<Self, ParameterError> {
-        let failed = match content.starts_with(&TRAINED) {
-            true => ParameterError::DamagedDictionary,
-            false => ParameterError::NoMemory,
-        };
-        let compress = CDict::try_create(content, level).ok_or(failed)?;
-        let decompress = DDict::try_create(content).ok_or(failed)?;
+        let digest = CDict::try_create(content, level).ok_or(failed(content))?;
+        Self::with(Digest::Kept(digest), content)
+    }
+
+    /// The same, for a dictionary with which few contexts compress, and for a short time.
+    pub(crate) fn lean(content: &[u8], level: i32) -> Result<Self, ParameterError> {
+        // The library refuses a damaged one when it is digested.
+        drop(CDict::try_create(content, level).ok_or(failed(content))?);
+        Self::with(Digest::ByContext(content.into(), level), content)
+    }
+
+    fn with(compress: Digest, content: &[u8]) -> Result<Self, ParameterError> {
+        let decompress = DDict::try_create(content).ok_or(failed(content))?;
         Ok(Self { compress, decompress })
     }
 
-    /// Bytes the library has allocated.
+    /// Bytes the library has allocated, and those of the content.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.compress.sizeof() + self.decompress.sizeof()
+        let compress = match &self.compress {
+            Digest::Kept(digest) => digest.sizeof(),
+            Digest::ByContext(content, _) => content.len(),
+        };
+        compress + self.decompress.sizeof()
     }
 
     fn new_compressor(&self, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
-        let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
+        let mut context = match &self.compress {
+            Digest::Kept(_) => CCtx::try_create().ok_or(CodecError::NoMemory)?,
+            Digest::ByContext(content, level) => digesting_compressor(content, *level)?,
+        };
         self.compress(&mut context, &[0; PAGE_LEN_MAX], scratch)?;
         Ok(context)
     }
 
+    /// Gives where in `output` the blob is.
     fn compress(
         &self,
         context: &mut CCtx<'static>,
         page: &[u8],
         output: &mut [u8],
-    ) -> Result<usize, CodecError> {
-        context.compress_using_cdict(output, page, &self.compress).map_err(from_code)
+    ) -> Result<Range<usize>, CodecError> {
+        match &self.compress {
+            Digest::Kept(digest) => {
+                let len = context.compress_using_cdict(output, page, digest).map_err(from_code)?;
+                Ok(cut_frame(&mut output[..len])..len)
+            }
+            Digest::ByContext(..) => Ok(0..context.compress2(output, page).map_err(from_code)?),
+        }
     }
+}
+
+/// Why a dictionary with this content cannot be made.
+fn failed(content: &[u8]) -> ParameterError {
+    match content.starts_with(&TRAINED) {
+        true => ParameterError::DamagedDictionary,
+        false => ParameterError::NoMemory,
+    }
+}
+
+/// A context that has its own digest of a dictionary. Its frames have a length, which says that they
+/// need the dictionary.
+fn digesting_compressor(content: &[u8], level: i32) -> Result<CCtx<'static>, CodecError> {
+    // The library chooses a window that has the page and the dictionary.
+    let mut context = empty_compressor(level, None)?;
+    context.set_parameter(CParameter::ContentSizeFlag(true)).map_err(from_code)?;
+    context.load_dictionary(content).map_err(from_code)?;
+    Ok(context)
 }
 
 fn new_decompressor() -> Result<DCtx<'static>, CodecError> {

@@ -46,6 +46,15 @@ impl Dictionary {
         Ok(dictionary)
     }
 
+    /// Zstandard's, for a codec that gets it later: its digest for compressing lasts as long as a
+    /// stream.
+    pub(crate) fn lean_zstd(level: i32, content: &[u8]) -> Result<Self, ParameterError> {
+        if content.is_empty() {
+            return Err(ParameterError::EmptyDictionary);
+        }
+        Ok(Self::Zstd(zstd::Dictionary::lean(content, level)?))
+    }
+
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Self>() + self.tables_bytes()

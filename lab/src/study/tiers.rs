@@ -120,9 +120,7 @@ fn device(pages: usize, density: Density) -> Result<Arc<Zram>, LabError> {
     let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(failed("zram"))?;
     let mut config = ZramConfig::new("lab", bytes);
     config.track_ages = density != Density::Fast;
-    if density == Density::Dense {
-        config.recompression[2] = Some(codec::Codec::new(codec::Algorithm::Zstd));
-    }
+    config.recompression[2] = density.densest();
     Zram::new(memory, config).map(Arc::new).map_err(LabError::store("zram"))
 }
 

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use codec::{Algorithm, Codec};
+use codec::Codec;
 
 use super::claim::{Claimed, Turn};
 use super::device::Device;
@@ -24,7 +24,7 @@ use crate::attributes::values::size_of;
 use crate::attributes::{AttributeError, Errno};
 use crate::device::Zram;
 use crate::post::{Policy, PolicyConfig, Tiers};
-use crate::terms::{Density, PRIORITIES, ZramConfig, ZramError};
+use crate::terms::{PRIORITIES, ZramConfig, ZramError};
 
 /// How long a thread usually looks at a disk that it has not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
@@ -93,9 +93,9 @@ pub(super) fn config(
     let defaults = device.shared().defaults();
     let primary = settings.codec(PRIMARY)?;
     let mut recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
-    let is_dense = defaults.tiers.is_some_and(|tiers| tiers.density == Density::Dense);
-    if is_dense && !settings.has_chosen_algorithms() {
-        recompression[PRIORITIES - 2] = Some(Codec::new(Algorithm::Zstd));
+    let densest = defaults.tiers.and_then(|tiers| tiers.density.densest());
+    if densest.is_some() && !settings.has_chosen_algorithms() {
+        recompression[PRIORITIES - 2] = densest;
     }
     let primary = primary.unwrap_or_else(|| defaults.algorithm.clone());
     let shuffled = |codec: Codec| match defaults.shuffle {

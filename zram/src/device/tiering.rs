@@ -34,6 +34,7 @@ struct State {
     has_owner: bool,
     off: Option<String>,
     training: Option<Training>,
+    dictionary: Option<Training>,
 }
 
 impl Tiering {
@@ -87,16 +88,24 @@ impl Tiering {
         }
     }
 
+    /// Notes a training of a dictionary that was judged.
+    pub(crate) fn note_dictionary(&self, training: Training) {
+        if training.verdict != Verdict::TooFewPages {
+            self.state.lock().dictionary = Some(training);
+        }
+    }
+
     /// The figures, without the pages of each tier.
     pub(crate) fn stat(&self) -> TierStat {
-        let (density, off, training) = {
+        let (density, off, training, dictionary) = {
             let state = self.state.lock();
-            (state.density, state.off.clone(), state.training)
+            (state.density, state.off.clone(), state.training, state.dictionary)
         };
         TierStat {
             density,
             off,
             training,
+            dictionary,
             denser: read(&self.denser),
             faster: read(&self.faster),
             renewed: read(&self.renewed),

@@ -4,12 +4,13 @@
 //! ```text
 //!   policy -> hold -> recompress, write_back, idle -> candidates
 //!   tiers  -> tend -> pack -> rule, recompress, write_back -'
-//!          '> train -> sample, uses
+//!          '> train -> sample, uses, bench <- tend
 //! ```
 //!
 //! The room stands on the device, and on `page` for decoding. Requests of clients stand above it,
 //! because a write that finds no room brings memory down first.
 
+mod bench;
 mod candidates;
 mod hold;
 mod idle;

@@ -34,6 +34,9 @@ const ADDED_PART: u64 = 2;
 const SAVED_PERCENT: u64 = 27;
 /// Ages after which a page is written back, if that is wanted.
 const WRITE_BACK_AGES: u32 = 64;
+/// Ages after which a page is stored together with its neighbours, if dense. A read of such a page
+/// decompresses all of them, so it is to be rare.
+const UNIT_AGES: u32 = 32;
 
 /// Which form a page has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +137,7 @@ impl Rule {
     pub(super) fn is_for_units(&self, unused_seconds: u32) -> bool {
         let ages = self.ages(unused_seconds);
         let leaves = self.write_back && ages >= WRITE_BACK_AGES;
-        self.densest_ages.is_some_and(|least| ages >= least) && !leaves
+        self.has_densest() && ages >= UNIT_AGES && !leaves
     }
 
     fn ages(&self, unused_seconds: u32) -> u32 {
@@ -270,7 +273,7 @@ mod tests {
         let dense = rule(Density::Dense);
         let asked = Rule { write_back: true, ..dense };
         for (seconds, is_for, if_asked) in
-            [(39, false, false), (40, true, true), (640, true, false)]
+            [(319, false, false), (320, true, true), (640, true, false)]
         {
             assert_eq!(dense.is_for_units(seconds), is_for, "{seconds} s");
             assert_eq!(asked.is_for_units(seconds), if_asked, "{seconds} s, with a disk");

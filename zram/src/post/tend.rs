@@ -21,11 +21,12 @@
 
 use std::ops::Range;
 
-use codec::{Codec, Stream};
+use codec::Codec;
 use disk::DiskError;
 use host::{PAGE_SIZE, clock};
 use zsmalloc::Object;
 
+use super::bench::Bench;
 use super::candidates::{Candidate, Candidates, Kinds};
 use super::pack::Packing;
 use super::rule::{Form, Look, Rule, Step};
@@ -61,14 +62,6 @@ struct Tender<'z> {
     now: u32,
 }
 
-/// What compresses in a slice. It is no stream of the device, because contexts of zstd and of a
-/// longer search have several hundred KiB. They are dropped with it after the slice.
-struct Bench<'z> {
-    zram: &'z Zram,
-    stream: Stream,
-    counted_bytes: u64,
-}
-
 impl Zram {
     /// Brings every page to the tier where it should be, at once and however long it takes. A
     /// [`Tiers`](super::Tiers) does this by itself. Tables are trained first, if there are enough
@@ -86,7 +79,7 @@ impl Zram {
             match self.tend_slice(&rule, page..page + SLICE_PAGES, train)? {
                 Slice::Train => {
                     train = false;
-                    self.settings.tiering.note(self.train_tables()?);
+                    self.train()?;
                 }
                 Slice::Next(next) => page = next,
                 Slice::Last => return Ok(()),
@@ -116,7 +109,7 @@ impl Zram {
         }
         tender.pack(start..end)?;
         let mut chosen = Candidates::choose(self, &range, is_wanted)?;
-        let mut bench = Bench { zram: self, stream: Stream::new(), counted_bytes: 0 };
+        let mut bench = Bench::new(self);
         while let Some(page) = chosen.pop() {
             let tended = tender.tend(&mut bench, page).inspect_err(|_| self.unmark_post(page));
             // A page that is damaged is told by its next read. Without room it stays as it is.
@@ -332,11 +325,7 @@ impl<'z> Tender<'z> {
         let mut room = [0; PAGE_SIZE];
         let search = self.zram.config.algorithm.searched();
         let searched = search.and_then(|codec| bench.compress(&codec, page, data));
-        let searched = searched.and_then(|blob| {
-            let to = room.get_mut(..blob.len())?;
-            to.copy_from_slice(blob);
-            Some(&*to)
-        });
+        let searched = searched.and_then(|blob| copied(blob, &mut room));
         let cost = |len| self.zram.class_cost(len);
         let by_search = cost(searched.map_or(len, |blob| blob.len().min(len)));
         let saves = |blob: &&[u8]| self.rule.saves_enough(cost(blob.len()), by_search);
@@ -358,17 +347,17 @@ impl<'z> Tender<'z> {
         page: u64,
         (data, len): (&[u8], usize),
     ) -> Result<(), DiskError> {
-        let by_pagelz = bench.compress(self.latest().1, page, data).map_or(PAGE_SIZE, <[u8]>::len);
-        let (priority, codec) = match self.densest {
-            Some((priority, codec)) => {
-                let blob = bench.compress(codec, page, data).map_or(PAGE_SIZE, <[u8]>::len);
-                let is_denser = self.zram.is_smaller(blob, by_pagelz.min(PAGE_SIZE), 0);
-                if is_denser { (priority, codec) } else { self.latest() }
-            }
-            None => self.latest(),
-        };
-        let blob = bench.compress(codec, page, data);
-        self.put_denser(page, (blob, len), (priority, 0), INCOMPRESSIBLE)
+        let mut room = [0; PAGE_SIZE];
+        let by_pagelz = bench.compress(self.latest().1, page, data);
+        let by_pagelz = by_pagelz.and_then(|blob| copied(blob, &mut room));
+        let least = by_pagelz.map_or(PAGE_SIZE, <[u8]>::len);
+        if let Some((priority, codec)) = self.densest
+            && let Some(blob) = bench.compress(codec, page, data)
+            && self.zram.is_smaller(blob.len(), least, 0)
+        {
+            return self.put_denser(page, (Some(blob), len), (priority, 0), INCOMPRESSIBLE);
+        }
+        self.put_denser(page, (by_pagelz, len), (self.latest.priority, 0), INCOMPRESSIBLE)
     }
 
     fn mark(&self, page: u64, bits: u8) {
@@ -379,23 +368,9 @@ impl<'z> Tender<'z> {
     }
 }
 
-impl Bench<'_> {
-    /// Compresses a page. The blob lies here until the next one.
-    fn compress(&mut self, codec: &Codec, page: u64, data: &[u8]) -> Option<&[u8]> {
-        self.stream.set_place(Zram::place_of(page));
-        codec.compress(&mut self.stream, data).ok()?;
-        self.count_bytes(self.stream.heap_bytes() as u64);
-        Some(self.stream.last_blob())
-    }
-
-    fn count_bytes(&mut self, bytes: u64) {
-        change(&self.zram.settings.tiering.packing_bytes, self.counted_bytes, bytes);
-        self.counted_bytes = bytes;
-    }
-}
-
-impl Drop for Bench<'_> {
-    fn drop(&mut self) {
-        self.count_bytes(0);
-    }
+/// A blob in another room, while the next one is made. `None` if it is longer than a page.
+fn copied<'r>(blob: &[u8], room: &'r mut [u8; PAGE_SIZE]) -> Option<&'r [u8]> {
+    let to = room.get_mut(..blob.len())?;
+    to.copy_from_slice(blob);
+    Some(to)
 }

@@ -192,12 +192,11 @@ impl TierPass {
     fn train(&mut self, device: &Zram) {
         // It is remembered before, so that a training that fails is not repeated at once.
         self.trained = Some((0, device.objects(), device.counters.changes()));
-        if let Ok(training) = device.train_tables() {
-            device.settings.tiering.note(training);
-        }
+        // Without memory, the device goes on with what it has.
+        let _ = device.train();
     }
 
-    /// Tables are due when there are enough pages, when there are twice as many as the last time,
+    /// Training is due when there are enough pages, when there are twice as many as the last time,
     /// and after a long time in which something changed.
     fn is_training_due(&self, device: &Zram) -> bool {
         let objects = device.objects();

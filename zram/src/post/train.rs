@@ -1,22 +1,32 @@
-//! Tables of pagelz that a device trains from its own pages, and the judgement whether they pay.
+//! What a device trains from its own pages, and the judgement whether it pays: tables of pagelz, and
+//! a dictionary for the densest algorithm, if that learns one.
 //!
 //! ```text
 //!   sample --training part--> tables --held-out part--> more than 3 % of class cost saved?
 //!                                                          yes: the next generation
 //!                                                          no: forgotten
+//!          --training part--> dictionary --held-out part--> that, and more than it takes itself?
+//!                                                          yes: learned, for good
+//!                                                          no: tried again with more pages
 //! ```
 //!
-//! Invariant: tables come into use only if they pay on pages that they were not trained on. Older
-//! ones stay as long as a page needs them: see `Generations`.
+//! A page of 4 KiB is too short to have much to repeat, and a dictionary is what it can repeat. So
+//! pages become as dense alone as in units of four, and one page is decompressed for a read.
 //!
-//! Locks: `Settings::run` while a generation comes or goes. None while tables are trained. A stream
-//! while a held-out page is compressed.
+//! Invariants
+//! - I1 what was trained comes into use only if it pays on pages that it was not trained on. Older
+//!   tables stay as long as a page needs them: see `Generations`.
+//! - I2 a device has one dictionary. Each page says whether it needs that.
+//!
+//! Locks: `Settings::run` while a generation comes or goes. None while something is trained and
+//! judged. A stream and a cell while the sample is taken.
 
 use std::time::Duration;
 
-use codec::{Algorithm, Codec, TABLES_LEN};
+use codec::{Algorithm, Codec, TABLES_LEN, TrainError};
 use host::PAGE_SIZE;
 
+use super::bench::Bench;
 use super::sample::Sample;
 use super::uses::Uses;
 use crate::device::{Generation, Zram};
@@ -25,7 +35,49 @@ use crate::terms::{PRIORITIES, PostError, Training, Verdict};
 /// The least part of the class cost that new tables have to save: 1/this.
 const GAIN_MIN: u64 = 33; // 3 %
 
+/// Bytes of a dictionary. Twice as many save a 300th part more.
+const DICTIONARY_BYTES: usize = 16 << 10; // 16 KiB
+/// Bytes that it takes while it lives: its content twice, and tables of its words.
+const DICTIONARY_TAKES: u64 = 4 * DICTIONARY_BYTES as u64; // 64 KiB
+/// A dictionary has the number of the first generation, because there is no other.
+const GENERATION: u32 = 1;
+
 impl Zram {
+    /// Trains what pages that become denser gain by, and notes what came of it.
+    pub(super) fn train(&self) -> Result<(), PostError> {
+        self.settings.tiering.note(self.train_tables()?);
+        if let Some(training) = self.learn_dictionary()? {
+            self.settings.tiering.note_dictionary(training);
+        }
+        Ok(())
+    }
+
+    /// Trains a dictionary for the densest algorithm, which gets it if that pays. `None` if the
+    /// algorithm learns none, or has learned one. It takes some tenths of a second of CPU time.
+    fn learn_dictionary(&self) -> Result<Option<Training>, PostError> {
+        let densest = self.config.configured_densest().filter(|(_, codec)| codec.is_learning());
+        let Some((_, plain)) = densest else { return Ok(None) };
+        let none = |verdict| Ok(Some(Training::none(verdict)));
+        let Some(sample) = self.sample()? else { return none(Verdict::TooFewPages) };
+        let content = match codec::train(Algorithm::Zstd, &sample.training, DICTIONARY_BYTES) {
+            Ok(content) => content,
+            Err(TrainError::NoMemory) => return Err(PostError::NoMemory),
+            Err(_) => return none(Verdict::TooLittle),
+        };
+        let learned = plain.with_dictionary(&content).map_err(|_| PostError::NoMemory)?;
+        let mut bench = Bench::new(self);
+        let before = self.cost_of(&mut bench, &sample.held_out, plain)?;
+        let after = self.cost_of(&mut bench, &sample.held_out, &learned)?;
+        let mut training = training_of(&sample, before, after);
+        let saved = before.saturating_sub(after);
+        let of_all = saved * self.objects() / training.judged.max(1);
+        if saved > before / GAIN_MIN && of_all > DICTIONARY_TAKES {
+            plain.learn(&content).map_err(|_| PostError::NoMemory)?;
+            training.verdict = Verdict::Adopted(GENERATION);
+        }
+        Ok(Some(training))
+    }
+
     /// Trains tables of pagelz on a sample of the pages stored. If they pay, pages that are
     /// recompressed get them from now on. It takes about a tenth of a second of CPU time.
     ///
@@ -64,23 +116,26 @@ impl Zram {
 
     /// Compares two codecs on the pages that are held out.
     fn judge(&self, sample: &Sample, now: &Codec, new: &Codec) -> Result<Training, PostError> {
-        let pages_of = |bytes: &[u8]| (bytes.len() / PAGE_SIZE) as u64;
-        let cost_before = self.cost_of(&sample.held_out, now)?;
-        let cost_after = self.cost_of(&sample.held_out, new)?;
-        let pays = cost_before.saturating_sub(cost_after) > cost_before / GAIN_MIN;
-        Ok(Training {
-            verdict: if pays { Verdict::Adopted(0) } else { Verdict::TooLittle },
-            pages: pages_of(&sample.training),
-            judged: pages_of(&sample.held_out),
-            cost_before,
-            cost_after,
-        })
+        let mut bench = Bench::new(self);
+        let before = self.cost_of(&mut bench, &sample.held_out, now)?;
+        let after = self.cost_of(&mut bench, &sample.held_out, new)?;
+        let mut training = training_of(sample, before, after);
+        if before.saturating_sub(after) > before / GAIN_MIN {
+            training.verdict = Verdict::Adopted(0);
+        }
+        Ok(training)
     }
 
-    fn cost_of(&self, pages: &[u8], codec: &Codec) -> Result<u64, PostError> {
+    /// What pages cost with a codec, in size classes.
+    fn cost_of(
+        &self,
+        bench: &mut Bench<'_>,
+        pages: &[u8],
+        codec: &Codec,
+    ) -> Result<u64, PostError> {
         pages.chunks(PAGE_SIZE).try_fold(0, |sum, page| {
-            let len = self.with_stream(|stream| codec.compress(stream, page).map(<[u8]>::len));
-            Ok(sum + self.class_cost(len.map_err(|_| PostError::NoMemory)?))
+            let blob = bench.compress(codec, 0, page).ok_or(PostError::NoMemory)?;
+            Ok(sum + self.class_cost(blob.len()))
         })
     }
 
@@ -155,6 +210,13 @@ const QUIET_PAUSE: Duration = Duration::from_micros(50);
 /// Generations that a device has at a time: the latest, and one that pages still need.
 const GENERATIONS_MAX: usize = 2;
 
+/// What a training gained, too little until it is judged.
+fn training_of(sample: &Sample, cost_before: u64, cost_after: u64) -> Training {
+    let pages_of = |bytes: &[u8]| (bytes.len() / PAGE_SIZE) as u64;
+    let (pages, judged) = (pages_of(&sample.training), pages_of(&sample.held_out));
+    Training { verdict: Verdict::TooLittle, pages, judged, cost_before, cost_after }
+}
+
 /// A codec with tables that are trained on these pages. `None` if they are too few.
 fn trained(like: &Codec, pages: &[u8]) -> Result<Option<Codec>, PostError> {
     match codec::train(Algorithm::Pagelz, pages, TABLES_LEN) {
@@ -162,7 +224,7 @@ fn trained(like: &Codec, pages: &[u8]) -> Result<Option<Codec>, PostError> {
             let codec = like.with_dictionary(&tables);
             codec.map(Some).map_err(|_| PostError::NoMemory)
         }
-        Err(codec::TrainError::NoMemory) => Err(PostError::NoMemory),
+        Err(TrainError::NoMemory) => Err(PostError::NoMemory),
         Err(_) => Ok(None),
     }
 }

@@ -4,7 +4,8 @@
 //!   fast       every page as it was written
 //!   balanced   a page that nobody used for two ages: pagelz with tables of the device, if that
 //!              saves a lot; otherwise lz4 with a longer search
-//!   dense      pagelz after one age; after four, zstd with its neighbours, or alone
+//!   dense      pagelz after one age; after four, zstd with a dictionary of the device; after 32,
+//!              zstd with its neighbours, if that saves more
 //! ```
 //!
 //! Invariant: a density says where pages should be, and never what they read as.
@@ -12,6 +13,12 @@
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+use codec::{Algorithm, Codec};
+
+/// Zstandard's level for the coldest pages. The search of the next ones takes twice as long and
+/// more, and saves 1 %.
+const DENSEST_LEVEL: i32 = 9;
 
 /// How densely pages that are not used are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -28,6 +35,17 @@ pub enum Density {
 impl Density {
     /// All of them, the fastest first.
     pub const ALL: [Density; 3] = [Density::Fast, Density::Balanced, Density::Dense];
+
+    /// The algorithm of its coldest pages, which a device of this density has besides its own.
+    ///
+    /// At level 9 a page costs 3 % less than at 3, and a dictionary of 16 KiB saves 6 % more. It
+    /// takes some hundred microseconds to compress a page. Reads take as long at any level.
+    pub fn densest(self) -> Option<Codec> {
+        match self {
+            Density::Fast | Density::Balanced => None,
+            Density::Dense => Codec::with_level(Algorithm::Zstd, DENSEST_LEVEL).ok()?.learning(),
+        }
+    }
 
     /// The name by which it is typed.
     pub fn name(self) -> &'static str {
@@ -75,10 +93,11 @@ impl TiersConfig {
     }
 }
 
-/// What came of training tables of pagelz.
+/// What came of training tables of pagelz, or a dictionary of Zstandard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The tables are generation `.0`, which pages get from now on.
+    /// The tables are generation `.0`, which pages get from now on. A device has one dictionary,
+    /// which is generation 1.
     Adopted(u32),
     /// They gained too little on pages that they were not trained on.
     TooLittle,
@@ -88,7 +107,7 @@ pub enum Verdict {
     NoPlace,
 }
 
-/// A training of tables of pagelz, and what it gained.
+/// A training of tables of pagelz or of a dictionary, and what it gained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Training {
     /// The outcome.
@@ -149,8 +168,10 @@ pub struct TierStat {
     pub renewed: u64,
     /// The CPU time that the thread has used, in microseconds.
     pub cpu_us: u64,
-    /// Trainings that were judged.
+    /// Trainings of tables that were judged.
     pub trainings: u64,
-    /// The last training.
+    /// The last training of tables.
     pub training: Option<Training>,
+    /// The last training of the dictionary for the densest algorithm.
+    pub dictionary: Option<Training>,
 }

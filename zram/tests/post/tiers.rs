@@ -4,6 +4,7 @@
 //! - Tables come into use if they gain more than 3 % on pages that they were not trained on, and
 //!   only then. They are trained on pages from everywhere.
 //! - If balanced, the first algorithm searches longer where pagelz saves too little.
+//! - If dense, the densest algorithm learns one dictionary, if that gains as much.
 //! - Tables stay until the last page that needs them is gone, also one on the backing disk, and all
 //!   of them are counted.
 //! - Whatever the tiers do meanwhile, a page reads as it was written.
@@ -230,14 +231,82 @@ fn a_cold_page_goes_to_the_densest_algorithm() {
     assert_eq!((zram.compr_data_size(), zram.tier_stat().expect("tiers").denser), before);
 }
 
+/// A page of phrases, none of them twice. Other pages have the same ones.
+fn phrase_book(page: u64) -> Vec<u8> {
+    const PHRASES: u64 = 300;
+    let phrase = |number: u64| {
+        let mut state = number * 2 + 1;
+        (0..64).map(move |_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number | 1);
+            (state >> 56) as u8
+        })
+    };
+    (0..PAGE as u64 / 64).flat_map(|at| phrase((page * 7 + at * 4) % PHRASES)).collect()
+}
+
+fn learning() -> ZramConfig {
+    let mut config = config();
+    config.recompression[2] = Density::Dense.densest();
+    config.disksize = 8 * (2 * MANY) * PAGE as u64;
+    config
+}
+
+#[test]
+fn a_dense_device_learns_a_dictionary_once_and_reads_what_it_had_before() {
+    let zram = with_tiers(learning(), Density::Dense);
+    let apart = |page: u64| 8 * page;
+    let fill = |pages: std::ops::Range<u64>| {
+        pages.for_each(|page| write(&zram, apart(page), &phrase_book(page)));
+    };
+    let stat = || zram.tier_stat().expect("tiers");
+    fill(0..1000);
+    zram.tend(&now(Density::Dense)).expect("room");
+    assert_eq!(stat().dictionary, None, "there are too few pages");
+    let (raw, without) = (zram.compr_data_size(), zram.stat().metadata.codec_contexts);
+    assert!(raw > 1000 * 3000, "{raw}: alone they do not compress");
+    fill(1000..MANY);
+    zram.tend(&now(Density::Dense)).expect("room");
+    let learned = stat().dictionary.expect("it was tried");
+    assert_eq!(learned.verdict, Verdict::Adopted(1), "{learned:?}");
+    assert!(learned.gain() > 0.5, "{learned:?}");
+    let more = zram.stat().metadata.codec_contexts - without;
+    assert!((48_000..160_000).contains(&more), "{more} bytes: the digest for compressing is gone");
+    let now_takes = zram.compr_data_size();
+    assert!(now_takes < raw + 1000 * 1500, "{now_takes} of {raw} and half as much");
+    let all_read = || (0..MANY).all(|page| read(&zram, apart(page)) == phrase_book(page));
+    assert!(all_read(), "with the dictionary and without");
+    zram.check().expect("no defect");
+    // What is written again gets it too, and there is no other one.
+    fill(0..MANY);
+    zram.tend(&now(Density::Dense)).expect("room");
+    assert!(zram.compr_data_size() < MANY * 1500 && all_read(), "{}", zram.compr_data_size());
+    assert_eq!(stat().dictionary, Some(learned));
+    zram.check().expect("no defect");
+}
+
+#[test]
+fn a_dictionary_that_gains_too_little_is_forgotten() {
+    let zram = with_tiers(learning(), Density::Dense);
+    (0..MANY).for_each(|page| write(&zram, 8 * page, &letters(page, 0x80)));
+    zram.tend(&now(Density::Dense)).expect("room");
+    let tried = zram.tier_stat().expect("tiers").dictionary.expect("it was tried");
+    assert_eq!((tried.verdict, tried.judged), (Verdict::TooLittle, 128), "{tried:?}");
+    let codec = zram.config().recompression[2].as_ref().expect("the densest");
+    assert!(codec.is_learning(), "it may learn one later");
+}
+
 /// Two threads with pages of their own, while a third tends all pages and trains. Not a benchmark.
 #[test]
 fn threads_find_their_pages_whatever_the_tiers_do() {
-    let zram = device(config());
-    fill(&zram, 0x80);
+    threads_find_their_pages(&device(config()), Density::Balanced);
+    threads_find_their_pages(&device(learning()), Density::Dense);
+}
+
+fn threads_find_their_pages(zram: &Zram, density: Density) {
+    fill(zram, 0x80);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (zram, over) = (&zram, &over);
+        let over = &over;
         let worker = |mine: u64| {
             move || {
                 for round in 0..6 {
@@ -252,7 +321,7 @@ fn threads_find_their_pages_whatever_the_tiers_do() {
         scope.spawn(|| {
             // relaxed: a flag of its own.
             while !over.load(Ordering::Relaxed) {
-                zram.tend(&now(Density::Balanced)).expect("room");
+                zram.tend(&now(density)).expect("room");
                 zram.train_tables().expect("memory");
             }
         });
@@ -261,7 +330,7 @@ fn threads_find_their_pages_whatever_the_tiers_do() {
         over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok), "a page was not what it was");
     });
-    holds(&zram, 0x8c);
+    holds(zram, 0x8c);
 }
 
 #[test]

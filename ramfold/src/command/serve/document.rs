@@ -143,6 +143,7 @@ fn tiers(stat: TierStat) -> Value {
         "cpu_us": stat.cpu_us,
         "trainings": stat.trainings,
         "training": stat.training.map(training),
+        "dictionary": stat.dictionary.map(training),
     })
 }
 
@@ -166,7 +167,7 @@ fn units(stat: UnitStat) -> Value {
     })
 }
 
-/// The last training of tables.
+/// The last training of tables, or of a dictionary.
 fn training(training: Training) -> Value {
     let (verdict, generation) = match training.verdict {
         Verdict::Adopted(generation) => ("adopted", Some(generation)),

@@ -32,7 +32,8 @@ pub(super) fn put(text: &mut String, tiers: &Value) {
     for tier in tiers["tiers"].as_array().into_iter().flatten() {
         row(text, tier);
     }
-    training(text, &tiers["training"]);
+    training(text, "tables", &tiers["training"]);
+    training(text, "dictionary", &tiers["dictionary"]);
 }
 
 fn row(text: &mut String, tier: &Value) {
@@ -48,16 +49,16 @@ fn row(text: &mut String, tier: &Value) {
     line(text, format_args!("{name:<18} {:>9} {pages:>12} pages  {share:.1} %", human(bytes)));
 }
 
-/// What the last training of tables gained.
-fn training(text: &mut String, training: &Value) {
+/// What the last training of tables or of a dictionary gained.
+fn training(text: &mut String, name: &str, training: &Value) {
     let Some(verdict) = training["verdict"].as_str() else { return };
-    let number = |name: &str| training[name].as_u64().unwrap_or(0);
+    let number = |field: &str| training[field].as_u64().unwrap_or(0);
     let gain = 1.0 - number("cost_after") as f64 / number("cost_before").max(1) as f64;
     let (pages, judged) = (number("pages"), number("judged"));
     line(
         text,
         format_args!(
-            "  tables         {verdict}: {:.1} % smaller on {judged} pages, trained on {pages} \
+            "  {name:<14} {verdict}: {:.1} % smaller on {judged} pages, trained on {pages} \
              others",
             100.0 * gain
         ),
@@ -89,6 +90,8 @@ mod tests {
             "denser_pages": 91, "faster_pages": 1, "cpu_us": 1_500_000,
             "training": {"verdict": "adopted", "generation": 1, "pages": 512, "judged": 128,
                          "cost_before": 1000, "cost_after": 925},
+            "dictionary": {"verdict": "gained too little", "generation": null, "pages": 512,
+                           "judged": 128, "cost_before": 1000, "cost_after": 990},
         });
         put(&mut text, &tiers);
         let expected = "\
@@ -98,6 +101,7 @@ tiers               balanced                     91 pages denser, 1 faster again
   pagelz, shipped        0 B            0 pages  0.0 %
   pagelz, own 1     90.0 KiB           90 pages  90.0 %
   tables         adopted: 7.5 % smaller on 128 pages, trained on 512 others
+  dictionary     gained too little: 1.0 % smaller on 128 pages, trained on 512 others
 ";
         assert_eq!(text, expected);
     }
