@@ -7,8 +7,9 @@
 //! ```
 //!
 //! With a dictionary the library always writes the magic number and the dictionary's id, even if it
-//! is told not to. They are cut off, and the descriptor is moved up to the rest of the frame. Such a
-//! frame has a length in place of a window, so the descriptor tells which frames need a dictionary.
+//! is told not to. They are cut off, and the descriptor is moved up to the rest of the frame. Such
+//! a frame has a length in place of a window, so the descriptor tells which frames need a
+//! dictionary.
 //!
 //! Contexts are built on first use, one direction at a time. So a disk that is only read never
 //! pays for compressing.
@@ -269,8 +270,8 @@ fn failed(content: &[u8]) -> ParameterError {
     }
 }
 
-/// A context that has its own digest of a dictionary. Its frames have a length, which says that they
-/// need the dictionary.
+/// A context that has its own digest of a dictionary. Its frames have a length, which says that
+/// they need the dictionary.
 fn digesting_compressor(content: &[u8], level: i32) -> Result<CCtx<'static>, CodecError> {
     // The library chooses a window that has the page and the dictionary.
     let mut context = empty_compressor(level, None)?;

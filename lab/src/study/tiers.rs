@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `fast` is lz4 without ages. It waits and reads as the others do. The thread of the tiers has its
-//! usual share of a CPU, and works while reads are timed. Which page has which rank is random, and
-//! the same in all runs.
+//! usual share of a CPU unless `--cpu` gives it more, and works while reads are timed. Which page
+//! has which rank is random, and the same in all runs.
 //!
 //! These figures do not show a fault or a socket, beside which a codec is a part of the time.
 
@@ -54,6 +54,11 @@ struct Options {
     /// Seconds that pages age, at ages of one second
     #[arg(long, value_name = "SECONDS", default_value = "12")]
     wait: u32,
+    /// Percent of a CPU that the thread of the tiers has. Ages are a thirtieth of the usual ones,
+    /// so it may need more than usual to be done in time
+    #[arg(long, value_name = "PERCENT", default_value = "10",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    cpu: u32,
 }
 
 /// Bytes of the synthetic mix.
@@ -91,7 +96,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             .set("density", density.name())
             .set("pages", corpus.pages())
             .set("run", run);
-        trial(corpus, density, wait, &mut row)?;
+        trial(corpus, density, (wait, options.cpu), &mut row)?;
         Ok(vec![row])
     })?;
     reads::add_ratios(&mut runs);
@@ -124,12 +129,17 @@ fn device(pages: usize, density: Density) -> Result<Arc<Zram>, LabError> {
     Zram::new(memory, config).map(Arc::new).map_err(LabError::store("zram"))
 }
 
-fn trial(corpus: &Corpus, density: Density, wait: u32, row: &mut Row) -> Result<(), LabError> {
+fn trial(
+    corpus: &Corpus,
+    density: Density,
+    (wait, cpu_percent): (u32, u32),
+    row: &mut Row,
+) -> Result<(), LabError> {
     let disk = device(corpus.pages(), density)?;
     for page in 0..corpus.pages() {
         disk.write_page(page as u64, corpus.page(page)).map_err(LabError::store("a write"))?;
     }
-    let config = TiersConfig { age: AGE, ..TiersConfig::new(density) };
+    let config = TiersConfig { age: AGE, cpu_percent, ..TiersConfig::new(density) };
     let tiers = (density != Density::Fast).then(|| Tiers::start(&disk, config)).transpose();
     let tiers = tiers.map_err(LabError::store("tiers"))?;
     let mut rng = Rng::new(57, 0);

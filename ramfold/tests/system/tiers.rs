@@ -2,7 +2,8 @@
 //!
 //! Claims
 //! - With `--density`, pages that are not used become denser by themselves, with tables of their
-//!   own, and read as they were written. `stat` says so, in the table and in JSON.
+//!   own, and if dense with a dictionary. They read as they were written. `stat` says so, in the
+//!   table and in JSON.
 //! - An attribute that does the work of tiers, and a chosen algorithm, turn them off with a notice.
 //! - Options that contradict each other are refused.
 //!
@@ -73,6 +74,34 @@ fn pages_that_are_not_used_become_denser_by_themselves() {
     assert!(table.contains("smaller on 128 pages"), "{table}");
     let mut client = server.connect();
     assert!((0..PAGES).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == letters(n)), "intact");
+    server.check();
+}
+
+/// A page of phrases, none of them twice. Other pages have the same ones.
+fn phrases(page: u64) -> Vec<u8> {
+    let phrase = |number: u64| {
+        let mut state = number * 2 + 1;
+        (0..64).map(move |_| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(number | 1);
+            (state >> 56) as u8
+        })
+    };
+    (0..64).flat_map(|at| phrase((page * 7 + at * 4) % 300)).collect()
+}
+
+#[test]
+fn a_dense_server_trains_a_dictionary_of_its_pages() {
+    let dense = ["--density", "dense", "--tier-age", "1", "--tier-cpu", "100"];
+    let server = Server::with(&[&["--size", "16M"], &dense[..]].concat());
+    let mut client = server.connect();
+    (0..PAGES).for_each(|page| client.write(page * PAGE_SIZE, &phrases(page)).expect("room"));
+    let found = wait(&server, |tiers| pages(tiers, "zstd") >= PAGES * 9 / 10);
+    assert_eq!(found["dictionary"]["verdict"], "adopted", "{found}");
+    let table = succeed(&mut ramfold(&["stat", server.target()]));
+    assert!(table.contains("dictionary     adopted: "), "{table}");
+    let bytes = server.figure("compr_data_size");
+    assert!(bytes < PAGES * 1500, "{bytes}: alone they do not compress");
+    assert!((0..PAGES).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == phrases(n)), "intact");
     server.check();
 }
 

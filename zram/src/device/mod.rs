@@ -10,6 +10,7 @@ mod aside;
 mod generations;
 mod limits;
 mod settings;
+mod stop;
 #[cfg(feature = "study")]
 mod study;
 mod target;
@@ -18,6 +19,7 @@ mod zram;
 
 pub(crate) use generations::Generation;
 pub(crate) use settings::Unit;
+pub(crate) use stop::Stop;
 #[cfg(feature = "study")]
 use study as aside;
 #[cfg(feature = "study")]

@@ -19,7 +19,6 @@ mod policy;
 mod recompress;
 mod rule;
 mod sample;
-mod stop;
 mod tend;
 mod tiers;
 mod train;

@@ -21,8 +21,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::stop::Stop;
-use crate::device::Zram;
+use crate::device::{Stop, Zram};
 
 /// The shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);

@@ -21,10 +21,9 @@ use host::clock;
 
 use super::rule::Rule;
 use super::sample::OBJECTS_MIN;
-use super::stop::Stop;
 use super::tend::{SLICE_PAGES, Slice};
 use crate::cells::bump;
-use crate::device::Zram;
+use crate::device::{Stop, Zram};
 use crate::terms::{Density, TiersConfig};
 
 /// Passes in an age.

@@ -1,5 +1,5 @@
-//! What a device trains from its own pages, and the judgement whether it pays: tables of pagelz, and
-//! a dictionary for the densest algorithm, if that learns one.
+//! What a device trains from its own pages, and the judgement whether it pays: tables of pagelz,
+//! and a dictionary for the densest algorithm, if that learns one.
 //!
 //! ```text
 //!   sample --training part--> tables --held-out part--> more than 3 % of class cost saved?

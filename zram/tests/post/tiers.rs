@@ -284,6 +284,31 @@ fn a_dense_device_learns_a_dictionary_once_and_reads_what_it_had_before() {
     zram.check().expect("no defect");
 }
 
+/// A page of one text again and again, of which a part is in all pages.
+fn greeting(page: u64) -> Vec<u8> {
+    let (all, own) = (phrase_book(1), data(page, 1));
+    let text = all[..40].iter().chain(&own[..460]).copied();
+    text.cycle().take(PAGE).collect()
+}
+
+#[test]
+fn a_dictionary_has_to_save_more_than_it_takes() {
+    let zram = with_tiers(learning(), Density::Dense);
+    let fill = |pages: std::ops::Range<u64>| {
+        pages.for_each(|page| write(&zram, 8 * page, &greeting(page)));
+    };
+    let tried = || {
+        zram.tend(&now(Density::Dense)).expect("room");
+        zram.tier_stat().expect("tiers").dictionary.expect("it was tried")
+    };
+    fill(0..1300);
+    let few = tried();
+    assert!(few.verdict == Verdict::TooLittle && few.gain() > 0.05, "{few:?}");
+    fill(1300..2 * MANY);
+    let many = tried();
+    assert!(many.verdict == Verdict::Adopted(1) && many.gain() < few.gain() * 2.0, "{many:?}");
+}
+
 #[test]
 fn a_dictionary_that_gains_too_little_is_forgotten() {
     let zram = with_tiers(learning(), Density::Dense);

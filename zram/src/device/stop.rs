@@ -9,25 +9,25 @@ use host::sync::unmodelled::Condvar;
 use host::unmodelled::RankedMutex;
 
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     told: RankedMutex<bool>,
     changed: Condvar,
 }
 
 impl Stop {
     /// Nobody was told.
-    pub(super) fn new() -> Stop {
+    pub(crate) fn new() -> Stop {
         Stop { told: RankedMutex::new(Rank::Leaf, false), changed: Condvar::new() }
     }
 
     /// Tells the thread.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         *self.told.lock() = true;
         self.changed.notify_all();
     }
 
     /// Sleeps. True when it is time to stop.
-    pub(super) fn sleep(&self, time: Duration) -> bool {
+    pub(crate) fn sleep(&self, time: Duration) -> bool {
         *self.told.lock().sleep_while_for(&self.changed, time, |told| !*told).0
     }
 }
