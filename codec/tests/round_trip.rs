@@ -167,6 +167,21 @@ fn blobs_from_before_a_dictionary_was_learned_are_read_after_it() {
     }
 }
 
+/// The allocator is likely to give the place of a dictionary that is gone to the next one.
+#[test]
+fn a_stream_takes_no_dictionary_for_one_that_is_gone() {
+    let mut stream = Stream::new();
+    for round in 0..20 {
+        let codec = Codec::new(Algorithm::Zstd).learning().expect("it is Zstandard");
+        let content = [noise(2000 + round), text(3000)].concat();
+        assert_eq!(codec.learn(&content), Ok(true));
+        let blob = codec.compress(&mut stream, &content[..4000]).expect("it compresses").to_vec();
+        let mut back = vec![0; 4000];
+        assert_eq!(codec.decompress(&mut Stream::new(), &blob, &mut back), Ok(()), "{round}");
+        assert!(back == content[..4000], "round {round}");
+    }
+}
+
 #[test]
 fn only_zstandard_without_a_dictionary_learns_one() {
     for codec in codecs() {

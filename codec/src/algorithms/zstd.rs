@@ -24,6 +24,7 @@
 use super::kept::Kept;
 use crate::terms::{CodecError, PAGE_LEN_MAX, ParameterError, UNIT_LEN_MAX};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
 
 /// The largest distance a match can have within a page.
@@ -56,12 +57,12 @@ const SINGLE_SEGMENT: u8 = 1 << 5;
 const ID_LENS: [usize; 4] = [0, 1, 2, 4];
 const _: () = assert!(ID_LENS.len() == ID_LEN_BITS as usize + 1, "a length for each value");
 
-/// What a compression context is built for: a level, and a dictionary by its address. If a new
-/// dictionary has the address of one that is gone, the library may build tables again.
+/// What a compression context is built for: a level, and a dictionary by its number. A context may
+/// have a digest of its own, so it must never be taken for that of another dictionary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     level: i32,
-    dictionary: Option<usize>,
+    dictionary: Option<u64>,
 }
 
 /// What Zstandard keeps between pages.
@@ -98,7 +99,7 @@ impl Contexts {
         output: &mut [u8],
         level: i32,
     ) -> Result<Range<usize>, CodecError> {
-        let key = Key { level, dictionary: Some(std::ptr::from_ref(dictionary).addr()) };
+        let key = Key { level, dictionary: Some(dictionary.number) };
         let context = self.compressors.get(key, || dictionary.new_compressor(output))?;
         dictionary.compress(context, page, output)
     }
@@ -196,9 +197,14 @@ impl UnitCompressor {
 
 /// A dictionary for one level, shared by all contexts.
 pub(crate) struct Dictionary {
+    /// No other dictionary of this process has it.
+    number: u64,
     compress: Digest,
     decompress: DDict<'static>,
 }
+
+/// How many dictionaries there have been.
+static DICTIONARIES: AtomicU64 = AtomicU64::new(0);
 
 /// What compresses with a dictionary.
 enum Digest {
@@ -224,7 +230,9 @@ impl Dictionary {
 
     fn with(compress: Digest, content: &[u8]) -> Result<Self, ParameterError> {
         let decompress = DDict::try_create(content).ok_or(failed(content))?;
-        Ok(Self { compress, decompress })
+        // relaxed: a number that is given once.
+        let number = DICTIONARIES.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { number, compress, decompress })
     }
 
     /// Bytes the library has allocated, and those of the content.
