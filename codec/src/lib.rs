@@ -55,7 +55,7 @@ mod terms;
 
 pub use codecs::{
     Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TABLES_LEN, TrainError, UnitPacker,
-    shipped_tables, train, train_samples,
+    shipped_tables, train, train_samples, train_tables,
 };
 pub use terms::{
     Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UNIT_LEN_MAX,

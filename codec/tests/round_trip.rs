@@ -141,10 +141,12 @@ fn blobs_from_before_a_dictionary_was_learned_are_read_after_it() {
     let sorts = [vec![0; PAGE_LEN_MAX], words, noise(PAGE_LEN_MAX), vec![7; 3]];
     let lens = [1, 3, 100, 255, 256, 257, 1000, PAGE_LEN_MAX - 1, PAGE_LEN_MAX];
     let pages = || sorts.iter().flat_map(|page| lens.map(|len| &page[..len.min(page.len())]));
-    for (level, content) in [1, 3, 9, 19, 22].into_iter().zip([&trained, &text(9000)].repeat(3)) {
-        let zstd = Codec::with_level(Algorithm::Zstd, level).expect("a level");
-        for codec in [zstd.learning(), zstd.with_sampled_shuffle().learning()] {
-            let codec = codec.expect("it is Zstandard");
+    let zstd = [1, 3, 9, 19, 22].map(|level| (Algorithm::Zstd, level));
+    let all = zstd.into_iter().chain([3, 9, 12].map(|level| (Algorithm::Lz4hc, level)));
+    for ((algorithm, level), content) in all.zip([&trained, &text(9000)].repeat(4)) {
+        let plain = Codec::with_level(algorithm, level).expect("a level");
+        for codec in [plain.learning(), plain.with_sampled_shuffle().learning()] {
+            let codec = codec.expect("it learns");
             let clone = codec.clone();
             let make = |stream: &mut Stream, page: &[u8]| {
                 codec.compress(stream, page).expect("it compresses").to_vec()
@@ -171,8 +173,9 @@ fn blobs_from_before_a_dictionary_was_learned_are_read_after_it() {
 #[test]
 fn a_stream_takes_no_dictionary_for_one_that_is_gone() {
     let mut stream = Stream::new();
-    for round in 0..20 {
-        let codec = Codec::new(Algorithm::Zstd).learning().expect("it is Zstandard");
+    for round in 0..40 {
+        let algorithm = if round % 2 == 0 { Algorithm::Zstd } else { Algorithm::Lz4hc };
+        let codec = Codec::new(algorithm).learning().expect("it learns");
         let content = [noise(2000 + round), text(3000)].concat();
         assert_eq!(codec.learn(&content), Ok(true));
         let blob = codec.compress(&mut stream, &content[..4000]).expect("it compresses").to_vec();
@@ -183,9 +186,9 @@ fn a_stream_takes_no_dictionary_for_one_that_is_gone() {
 }
 
 #[test]
-fn only_zstandard_without_a_dictionary_learns_one() {
+fn only_zstandard_and_lz4hc_without_a_dictionary_learn_one() {
     for codec in codecs() {
-        if codec.algorithm() != Algorithm::Zstd {
+        if ![Algorithm::Zstd, Algorithm::Lz4hc].contains(&codec.algorithm()) {
             assert_eq!(codec.learning(), None, "{codec}");
         }
         assert_eq!(codec.learn(&text(5000)), Ok(false), "{codec} does not learn");

@@ -11,6 +11,17 @@
 //! Invariant: a key is there at most once, and there are at most [`KEPT_MAX`] keys. Locks: none.
 
 use crate::terms::CodecError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many dictionaries there have been.
+static DICTIONARIES: AtomicU64 = AtomicU64::new(0);
+
+/// A number that no other dictionary of this process has. An address would not do: that of one that
+/// is gone may be another one's.
+pub(super) fn number_of_dictionary() -> u64 {
+    // relaxed: a number that is given once.
+    DICTIONARIES.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Contexts of one algorithm that a stream keeps.
 pub(crate) const KEPT_MAX: usize = 4;

@@ -13,6 +13,7 @@
 //!
 //! Lock: a dictionary's, a leaf, held while its tables are attached.
 
+use super::kept::number_of_dictionary;
 use super::lz4::CONTENT_MAX;
 use crate::terms::CodecError;
 use lzzzz::lz4_hc;
@@ -25,13 +26,35 @@ const ASIDE_BYTES: usize = 1 << 16; // 64 KiB
 
 /// What LZ4 HC keeps between pages, for any level and dictionary.
 #[derive(Default)]
-pub(crate) struct Context(Option<Box<lz4_hc::Compressor<'static>>>);
+pub(crate) struct Context {
+    compressor: Option<Box<lz4_hc::Compressor<'static>>>,
+    /// The tables of a lean dictionary, with its number.
+    own: Option<(u64, Dictionary)>,
+}
 
 impl Context {
     /// Bytes of the state.
     pub(crate) fn heap_bytes(&self) -> usize {
         let bytes = STATE_BYTES + ASIDE_BYTES + size_of::<lz4_hc::Compressor>();
-        self.0.as_ref().map_or(0, |_| bytes)
+        self.compressor.as_ref().map_or(0, |_| bytes)
+            + self.own.as_ref().map_or(0, |_| STATE_BYTES + CONTENT_MAX)
+    }
+
+    /// As [`compress`](Self::compress), with a dictionary whose tables belong to this context.
+    pub(crate) fn compress_lean(
+        &mut self,
+        page: &[u8],
+        output: &mut [u8],
+        level: i32,
+        lean: &Lean,
+    ) -> Result<usize, CodecError> {
+        let own = match self.own.take().filter(|(number, _)| *number == lean.number) {
+            Some(own) => own,
+            None => (lean.number, Dictionary::new(&lean.content, level)?),
+        };
+        let len = self.compress(page, output, level, Some(&own.1));
+        self.own = Some(own);
+        len
     }
 
     /// Compresses `page` into `output`, which must have room for `lz4`'s bound.
@@ -42,7 +65,7 @@ impl Context {
         level: i32,
         dictionary: Option<&Dictionary>,
     ) -> Result<usize, CodecError> {
-        let context = match &mut self.0 {
+        let context = match &mut self.compressor {
             Some(context) => context,
             none => none.insert(new_context()?),
         };
@@ -64,6 +87,24 @@ impl Context {
 fn new_context() -> Result<Box<lz4_hc::Compressor<'static>>, CodecError> {
     let context = lz4_hc::Compressor::new().map_err(|_| CodecError::NoMemory)?;
     Ok(Box::new(context))
+}
+
+/// A dictionary with which few contexts compress, and for a short time: each makes the tables.
+pub(crate) struct Lean {
+    number: u64,
+    content: Box<[u8]>,
+}
+
+impl Lean {
+    /// The content has at most [`CONTENT_MAX`] bytes.
+    pub(crate) fn new(content: &[u8]) -> Lean {
+        debug_assert!(content.len() <= CONTENT_MAX);
+        Lean { number: number_of_dictionary(), content: content.into() }
+    }
+
+    pub(crate) fn content(&self) -> &[u8] {
+        &self.content
+    }
 }
 
 /// A dictionary's tables at one level. The library only reads them, but the interface of `lzzzz`

@@ -21,10 +21,9 @@
 //!
 //! Locks: none.
 
-use super::kept::Kept;
+use super::kept::{Kept, number_of_dictionary};
 use crate::terms::{CodecError, PAGE_LEN_MAX, ParameterError, UNIT_LEN_MAX};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
 
 /// The largest distance a match can have within a page.
@@ -203,9 +202,6 @@ pub(crate) struct Dictionary {
     decompress: DDict<'static>,
 }
 
-/// How many dictionaries there have been.
-static DICTIONARIES: AtomicU64 = AtomicU64::new(0);
-
 /// What compresses with a dictionary.
 enum Digest {
     /// Digested once. It takes several hundred KiB for as long as the dictionary lives.
@@ -230,9 +226,7 @@ impl Dictionary {
 
     fn with(compress: Digest, content: &[u8]) -> Result<Self, ParameterError> {
         let decompress = DDict::try_create(content).ok_or(failed(content))?;
-        // relaxed: a number that is given once.
-        let number = DICTIONARIES.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, compress, decompress })
+        Ok(Self { number: number_of_dictionary(), compress, decompress })
     }
 
     /// Bytes the library has allocated, and those of the content.

@@ -10,6 +10,7 @@
 //!
 //! Locks: those of `lz4` and `lz4hc`.
 
+use super::train::TrainError;
 use crate::algorithms::{lz4, lz4hc, pagelz, zstd};
 use crate::terms::{Algorithm, ParameterError};
 use std::fmt;
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) enum Dictionary {
     Lz4(Box<[u8]>, lz4::Dictionary),
     Lz4hc(Box<[u8]>, lz4hc::Dictionary),
+    LeanLz4hc(lz4hc::Lean),
     Zstd(zstd::Dictionary),
     Pagelz(Box<pagelz::Tables>),
 }
@@ -33,7 +35,7 @@ impl Dictionary {
         if content.is_empty() && algorithm.takes_dictionary() {
             return Err(ParameterError::EmptyDictionary);
         }
-        let tail = &content[content.len().saturating_sub(lz4::CONTENT_MAX)..];
+        let tail = tail_of(content);
         let dictionary = match algorithm {
             Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
             Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
@@ -46,13 +48,20 @@ impl Dictionary {
         Ok(dictionary)
     }
 
-    /// Zstandard's, for a codec that gets it later: its digest for compressing lasts as long as a
-    /// stream.
-    pub(crate) fn lean_zstd(level: i32, content: &[u8]) -> Result<Self, ParameterError> {
+    /// One for a codec that gets it later: what compresses with it lasts as long as a stream.
+    pub(crate) fn lean(
+        algorithm: Algorithm,
+        level: i32,
+        content: &[u8],
+    ) -> Result<Self, ParameterError> {
         if content.is_empty() {
             return Err(ParameterError::EmptyDictionary);
         }
-        Ok(Self::Zstd(zstd::Dictionary::lean(content, level)?))
+        match algorithm {
+            Algorithm::Zstd => Ok(Self::Zstd(zstd::Dictionary::lean(content, level)?)),
+            Algorithm::Lz4hc => Ok(Self::LeanLz4hc(lz4hc::Lean::new(tail_of(content)))),
+            other => Err(ParameterError::NoDictionary(other)),
+        }
     }
 
     /// Bytes on the heap.
@@ -64,6 +73,7 @@ impl Dictionary {
         match self {
             Self::Lz4(content, _) => 2 * content.len() + lz4::Dictionary::BYTES,
             Self::Lz4hc(content, _) => 2 * content.len() + lz4hc::Dictionary::BYTES,
+            Self::LeanLz4hc(lean) => lean.content().len(),
             Self::Zstd(digests) => digests.heap_bytes(),
             Self::Pagelz(_) => size_of::<pagelz::Tables>(),
         }
@@ -73,6 +83,7 @@ impl Dictionary {
     pub(crate) fn lz4_content(&self) -> &[u8] {
         match self {
             Self::Lz4(content, _) | Self::Lz4hc(content, _) => content,
+            Self::LeanLz4hc(lean) => lean.content(),
             Self::Zstd(_) | Self::Pagelz(_) => &[],
         }
     }
@@ -86,24 +97,42 @@ impl Dictionary {
     }
 }
 
+/// As much of a dictionary as LZ4 can refer to.
+fn tail_of(content: &[u8]) -> &[u8] {
+    &content[content.len().saturating_sub(lz4::CONTENT_MAX)..]
+}
+
+/// What makes a dictionary of so many bytes at most from pages.
+pub(super) type Trainer = fn(Algorithm, &[u8], usize) -> Result<Vec<u8>, TrainError>;
+
 /// The place of a dictionary that comes later, which all clones of a codec share.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Learned(Arc<OnceLock<Dictionary>>);
+///
+/// The trainer stands here, so that a program has it only if it makes codecs that learn. It needs
+/// the C library's output, which not every program has.
+#[derive(Clone, Debug)]
+pub(super) struct Learned {
+    place: Arc<OnceLock<Dictionary>>,
+    pub(super) train: Trainer,
+}
 
 impl Learned {
+    pub(super) fn by(train: Trainer) -> Learned {
+        Learned { place: Arc::default(), train }
+    }
+
     pub(super) fn dictionary(&self) -> Option<&Dictionary> {
-        self.0.get()
+        self.place.get()
     }
 
     /// False if there is one already.
     pub(super) fn set(&self, dictionary: Dictionary) -> bool {
-        self.0.set(dictionary).is_ok()
+        self.place.set(dictionary).is_ok()
     }
 }
 
 impl PartialEq for Learned {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.place, &other.place)
     }
 }
 

@@ -13,12 +13,13 @@
 
 use super::dictionary::{Dictionary, Learned};
 use super::page_codec::Codec;
+use super::train::{TrainError, train};
 use crate::terms::{Algorithm, ParameterError};
 
 impl Codec {
     /// The same codec, which may [learn](Codec::learn) a dictionary later. Until then it has none.
-    /// `None` unless it is Zstandard without a dictionary: the blobs of the others do not say
-    /// whether they need one.
+    /// `None` unless it is Zstandard or LZ4 HC without a dictionary. A frame of Zstandard says
+    /// whether it needs one. A block of LZ4 that needs none is read right with any.
     ///
     /// ```
     /// # use ramfold_codec::{Algorithm, Codec, Stream};
@@ -37,15 +38,26 @@ impl Codec {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn learning(&self) -> Option<Codec> {
-        let can = self.algorithm() == Algorithm::Zstd && self.dictionary().is_none();
+        let algorithms = [Algorithm::Zstd, Algorithm::Lz4hc];
+        let can = algorithms.contains(&self.algorithm()) && self.dictionary().is_none();
         let mut codec = self.clone();
-        codec.learned = Some(Learned::default());
+        codec.learned = Some(Learned::by(train));
         can.then_some(codec)
     }
 
     /// Whether it may still learn a dictionary.
     pub fn is_learning(&self) -> bool {
         self.learned.as_ref().is_some_and(|learned| learned.dictionary().is_none())
+    }
+
+    /// Makes a dictionary for it, as [`train`](crate::train()) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`train`](crate::train()), and [`TrainError::NothingCommon`] if it does not learn.
+    pub fn train(&self, pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
+        let learned = self.learned.as_ref().ok_or(TrainError::NothingCommon)?;
+        (learned.train)(self.algorithm(), pages, len_max)
     }
 
     /// Gives `content` as the dictionary to this codec and all its clones, for all pages that they
@@ -60,6 +72,6 @@ impl Codec {
             return Ok(false);
         };
         let level = self.level().unwrap_or_default();
-        Ok(learned.set(Dictionary::lean_zstd(level, content)?))
+        Ok(learned.set(Dictionary::lean(self.algorithm(), level, content)?))
     }
 }

@@ -31,5 +31,7 @@ mod unit;
 pub use page_codec::{Codec, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
-pub use train::{DICTIONARY_LEN_MIN, TABLES_LEN, TrainError, shipped_tables, train, train_samples};
+pub use train::{
+    DICTIONARY_LEN_MIN, TABLES_LEN, TrainError, shipped_tables, train, train_samples, train_tables,
+};
 pub use unit::UnitPacker;

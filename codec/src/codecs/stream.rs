@@ -154,6 +154,9 @@ impl Stream {
             (Algorithm::Lz4hc, Some(Dictionary::Lz4hc(_, tables))) => {
                 self.lz4hc.compress(page, output, level, Some(tables))?
             }
+            (Algorithm::Lz4hc, Some(Dictionary::LeanLz4hc(lean))) => {
+                self.lz4hc.compress_lean(page, output, level, lean)?
+            }
             (Algorithm::Lz4hc, _) => self.lz4hc.compress(page, output, level, None)?,
             (Algorithm::Zstd, Some(Dictionary::Zstd(digests))) => {
                 return self.zstd.compress_with(digests, page, output, level);

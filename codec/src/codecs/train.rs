@@ -67,7 +67,7 @@ pub fn train(algorithm: Algorithm, pages: &[u8], len_max: usize) -> Result<Vec<u
         return Err(TrainError::TooSmall);
     }
     match algorithm {
-        Algorithm::Pagelz => tables(pages, len_max),
+        Algorithm::Pagelz => train_tables(pages, len_max),
         Algorithm::LzoRle
         | Algorithm::Lzo
         | Algorithm::Lz4
@@ -85,7 +85,13 @@ pub fn shipped_tables() -> Vec<u8> {
     pagelz::SHIPPED_LENGTHS.to_bytes()
 }
 
-fn tables(pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
+/// As [`train`] for pagelz. A program that calls this alone does not have Zstandard's trainer,
+/// which needs the C library's output.
+///
+/// # Errors
+///
+/// Those of [`train`].
+pub fn train_tables(pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
     if len_max < TABLES_LEN {
         return Err(TrainError::TooSmallForTables);
     }

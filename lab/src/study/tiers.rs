@@ -125,7 +125,7 @@ fn device(pages: usize, density: Density) -> Result<Arc<Zram>, LabError> {
     let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(failed("zram"))?;
     let mut config = ZramConfig::new("lab", bytes);
     config.track_ages = density != Density::Fast;
-    config.recompression[2] = density.densest();
+    config.recompression[2] = density.learning_codec();
     Zram::new(memory, config).map(Arc::new).map_err(LabError::store("zram"))
 }
 

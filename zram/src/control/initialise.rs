@@ -93,9 +93,9 @@ pub(super) fn config(
     let defaults = device.shared().defaults();
     let primary = settings.codec(PRIMARY)?;
     let mut recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
-    let densest = defaults.tiers.and_then(|tiers| tiers.density.densest());
-    if densest.is_some() && !settings.has_chosen_algorithms() {
-        recompression[PRIORITIES - 2] = densest;
+    let learning = defaults.tiers.and_then(|tiers| tiers.density.learning_codec());
+    if learning.is_some() && !settings.has_chosen_algorithms() {
+        recompression[PRIORITIES - 2] = learning;
     }
     let primary = primary.unwrap_or_else(|| defaults.algorithm.clone());
     let shuffled = |codec: Codec| match defaults.shuffle {

@@ -134,7 +134,10 @@ impl Zram {
         let configured = self.config.configured_densest();
         let generation = self.generations.latest();
         let trained = generation.as_ref().map(|it| (it.priority, &it.codec));
-        let Some((priority, codec)) = configured.or(trained) else { return Ok(()) };
+        // Only Zstandard is denser than tables that were trained.
+        let is_denser = configured.is_some_and(|(_, codec)| codec.packs_units());
+        let best = if is_denser { configured } else { trained.or(configured) };
+        let Some((priority, codec)) = best else { return Ok(()) };
         let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
         let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);

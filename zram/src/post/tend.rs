@@ -21,7 +21,7 @@
 
 use std::ops::Range;
 
-use codec::Codec;
+use codec::{Algorithm, Codec};
 use disk::DiskError;
 use host::{PAGE_SIZE, clock};
 use zsmalloc::Object;
@@ -57,7 +57,8 @@ struct Tender<'z> {
     zram: &'z Zram,
     rule: Rule,
     latest: Generation,
-    /// With a density that has it.
+    /// The algorithm of the coldest pages, if dense; what searches in a dictionary, if balanced and
+    /// it has one.
     densest: Option<(u8, &'z Codec)>,
     now: u32,
 }
@@ -185,7 +186,11 @@ impl Zram {
 impl<'z> Tender<'z> {
     fn new(zram: &'z Zram, rule: &Rule) -> Option<Tender<'z>> {
         let latest = zram.latest_generation()?;
-        let densest = zram.config.configured_densest().filter(|_| rule.has_densest());
+        let is_wanted = |(_, codec): &(u8, &Codec)| match rule.has_search() {
+            true => codec.algorithm() == Algorithm::Lz4hc && !codec.is_learning(),
+            false => rule.has_densest(),
+        };
+        let densest = zram.config.configured_densest().filter(is_wanted);
         // Without a disk, pages that would go there are to become as dense as they can.
         let rule = rule.with_disk(zram.values.backing.is_some());
         Some(Tender { zram, rule, latest, densest, now: clock::boot_seconds() })
@@ -217,6 +222,8 @@ impl<'z> Tender<'z> {
         match of {
             0 => Form::First,
             _ if of == self.latest.priority => Form::Latest,
+            // A longer search, which is read as fast.
+            _ if self.rule.has_search() && self.densest.is_some_and(|it| it.0 == of) => Form::First,
             _ if self.zram.config.has_priority(of) => Form::Densest,
             _ => Form::Older,
         }
@@ -315,7 +322,7 @@ impl<'z> Tender<'z> {
     }
 
     /// pagelz, if that saves so much that reads may take longer. Otherwise the first algorithm with
-    /// a longer search, and a mark that the page was tried.
+    /// a longer search, in a dictionary if there is one, and a mark that the page was tried.
     fn worth_its_time(
         &self,
         bench: &mut Bench<'_>,
@@ -323,7 +330,10 @@ impl<'z> Tender<'z> {
         (data, len): (&[u8], usize),
     ) -> Result<(), DiskError> {
         let mut room = [0; PAGE_SIZE];
-        let search = self.zram.config.algorithm.searched();
+        let (priority, search) = match self.densest {
+            Some((priority, codec)) => (priority, Some(codec.clone())),
+            None => (0, self.zram.config.algorithm.searched()),
+        };
         let searched = search.and_then(|codec| bench.compress(&codec, page, data));
         let searched = searched.and_then(|blob| copied(blob, &mut room));
         let cost = |len| self.zram.class_cost(len);
@@ -335,7 +345,7 @@ impl<'z> Tender<'z> {
         let otherwise = if is_smaller { IDLE } else { INCOMPRESSIBLE };
         match blob.filter(saves) {
             Some(_) => self.put_denser(page, (blob, len), (self.latest.priority, 0), otherwise),
-            None => self.put_denser(page, (searched, len), (0, IDLE), otherwise),
+            None => self.put_denser(page, (searched, len), (priority, IDLE), otherwise),
         }
     }
 

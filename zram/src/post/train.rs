@@ -1,5 +1,5 @@
 //! What a device trains from its own pages, and the judgement whether it pays: tables of pagelz,
-//! and a dictionary for the densest algorithm, if that learns one.
+//! and a dictionary for the algorithm that learns one.
 //!
 //! ```text
 //!   sample --training part--> tables --held-out part--> more than 3 % of class cost saved?
@@ -35,10 +35,12 @@ use crate::terms::{PRIORITIES, PostError, Training, Verdict};
 /// The least part of the class cost that new tables have to save: 1/this.
 const GAIN_MIN: u64 = 33; // 3 %
 
-/// Bytes of a dictionary. Twice as many save a 300th part more.
-const DICTIONARY_BYTES: usize = 16 << 10; // 16 KiB
-/// Bytes that it takes while it lives: its content twice, and tables of its words.
-const DICTIONARY_TAKES: u64 = 4 * DICTIONARY_BYTES as u64; // 64 KiB
+/// Bytes of a dictionary of Zstandard. Twice as many save a 300th part more.
+const ZSTD_BYTES: usize = 16 << 10; // 16 KiB
+/// Bytes of a dictionary of LZ4, which can refer to no more.
+const LZ4_BYTES: usize = 64 << 10; // 64 KiB
+/// Bytes that it takes while it lives: LZ4's its content, and Zstandard's that twice, and tables.
+const DICTIONARY_TAKES: u64 = 64 << 10; // 64 KiB
 /// A dictionary has the number of the first generation, because there is no other.
 const GENERATION: u32 = 1;
 
@@ -52,14 +54,16 @@ impl Zram {
         Ok(())
     }
 
-    /// Trains a dictionary for the densest algorithm, which gets it if that pays. `None` if the
-    /// algorithm learns none, or has learned one. It takes some tenths of a second of CPU time.
+    /// Trains a dictionary for the algorithm that was configured besides the first one, which gets
+    /// it if that pays. `None` if the algorithm learns none, or has learned one. It takes some
+    /// tenths of a second of CPU time.
     fn learn_dictionary(&self) -> Result<Option<Training>, PostError> {
         let densest = self.config.configured_densest().filter(|(_, codec)| codec.is_learning());
         let Some((_, plain)) = densest else { return Ok(None) };
         let none = |verdict| Ok(Some(Training::none(verdict)));
         let Some(sample) = self.sample()? else { return none(Verdict::TooFewPages) };
-        let content = match codec::train(Algorithm::Zstd, &sample.training, DICTIONARY_BYTES) {
+        let bytes = if plain.algorithm() == Algorithm::Zstd { ZSTD_BYTES } else { LZ4_BYTES };
+        let content = match plain.train(&sample.training, bytes) {
             Ok(content) => content,
             Err(TrainError::NoMemory) => return Err(PostError::NoMemory),
             Err(_) => return none(Verdict::TooLittle),
@@ -219,7 +223,7 @@ fn training_of(sample: &Sample, cost_before: u64, cost_after: u64) -> Training {
 
 /// A codec with tables that are trained on these pages. `None` if they are too few.
 fn trained(like: &Codec, pages: &[u8]) -> Result<Option<Codec>, PostError> {
-    match codec::train(Algorithm::Pagelz, pages, TABLES_LEN) {
+    match codec::train_tables(pages, TABLES_LEN) {
         Ok(tables) => {
             let codec = like.with_dictionary(&tables);
             codec.map(Some).map_err(|_| PostError::NoMemory)

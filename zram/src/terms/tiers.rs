@@ -3,7 +3,7 @@
 //! ```text
 //!   fast       every page as it was written
 //!   balanced   a page that nobody used for two ages: pagelz with tables of the device, if that
-//!              saves a lot; otherwise lz4 with a longer search
+//!              saves a lot; otherwise lz4 with a longer search, in a dictionary of the device
 //!   dense      pagelz after one age; after four, zstd with a dictionary of the device; after 32,
 //!              zstd with its neighbours, if that saves more
 //! ```
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use codec::{Algorithm, Codec};
 
-/// Zstandard's level for the coldest pages. The search of the next ones takes twice as long and
-/// more, and saves 1 %.
-const DENSEST_LEVEL: i32 = 9;
+/// The level of what learns. The search of the next ones takes twice as long and more, and saves
+/// 1 %.
+const LEARNING_LEVEL: i32 = 9;
 
 /// How densely pages that are not used are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -36,15 +36,20 @@ impl Density {
     /// All of them, the fastest first.
     pub const ALL: [Density; 3] = [Density::Fast, Density::Balanced, Density::Dense];
 
-    /// The algorithm of its coldest pages, which a device of this density has besides its own.
+    /// An algorithm that a device of this density has besides its own, and that learns a dictionary
+    /// from the device's pages.
     ///
-    /// At level 9 a page costs 3 % less than at 3, and a dictionary of 16 KiB saves 6 % more. It
-    /// takes some hundred microseconds to compress a page. Reads take as long at any level.
-    pub fn densest(self) -> Option<Codec> {
-        match self {
-            Density::Fast | Density::Balanced => None,
-            Density::Dense => Codec::with_level(Algorithm::Zstd, DENSEST_LEVEL).ok()?.learning(),
-        }
+    /// If balanced, it is LZ4 with a long search, whose pages are read as fast as any of LZ4. If
+    /// dense, it is for the coldest pages. At level 9 a page costs 3 % less than at 3, and a
+    /// dictionary of 16 KiB saves 6 % more. It takes some hundred microseconds to compress a page.
+    /// Reads take as long at any level.
+    pub fn learning_codec(self) -> Option<Codec> {
+        let algorithm = match self {
+            Density::Fast => return None,
+            Density::Balanced => Algorithm::Lz4hc,
+            Density::Dense => Algorithm::Zstd,
+        };
+        Codec::with_level(algorithm, LEARNING_LEVEL).ok()?.learning()
     }
 
     /// The name by which it is typed.
@@ -172,6 +177,6 @@ pub struct TierStat {
     pub trainings: u64,
     /// The last training of tables.
     pub training: Option<Training>,
-    /// The last training of the dictionary for the densest algorithm.
+    /// The last training of a dictionary.
     pub dictionary: Option<Training>,
 }
