@@ -9,7 +9,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ramfold_codec::{
-    Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream, train_samples,
+    Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream, TrainError, train_samples,
 };
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -192,6 +192,8 @@ fn only_zstandard_and_lz4hc_without_a_dictionary_learn_one() {
             assert_eq!(codec.learning(), None, "{codec}");
         }
         assert_eq!(codec.learn(&text(5000)), Ok(false), "{codec} does not learn");
+        let none = codec.train(&text(200_000), 4096);
+        assert_eq!(none, Err(TrainError::NothingCommon), "{codec} has no trainer");
     }
     let given = Codec::new(Algorithm::Zstd).with_dictionary(&text(5000)).expect("any bytes");
     assert_eq!(given.learning(), None, "it has a dictionary");

@@ -3,8 +3,11 @@
 //! ```text
 //!   codec --learn--> it has a dictionary, and so have all its clones, for good
 //!     |                   |
-//!   blobs without       blobs with it         the descriptor of each frame says which it is
+//!   blobs without       blobs with it
 //! ```
+//!
+//! The descriptor of a frame of Zstandard says whether it needs the dictionary. A block of LZ4 that
+//! needs none is read right with any.
 //!
 //! Invariant: the dictionary is set once, and before any blob is made with it. So a thread that
 //! sees such a blob sees the dictionary too, if the blob came to it by a lock.

@@ -222,7 +222,7 @@ impl<'z> Tender<'z> {
         match of {
             0 => Form::First,
             _ if of == self.latest.priority => Form::Latest,
-            // A longer search, which is read as fast.
+            // A longer search, which is read nearly as fast.
             _ if self.rule.has_search() && self.densest.is_some_and(|it| it.0 == of) => Form::First,
             _ if self.zram.config.has_priority(of) => Form::Densest,
             _ => Form::Older,
