@@ -40,9 +40,9 @@ impl Density {
     /// from the device's pages.
     ///
     /// If balanced, it is LZ4 with a long search. Its pages are read by LZ4's decoder, which is
-    /// somewhat slower with a dictionary. If dense, it is for the coldest pages. At level 9 a page costs 3 % less than at 3, and a
-    /// dictionary of 16 KiB saves 6 % more. It takes some hundred microseconds to compress a page.
-    /// Reads take as long at any level.
+    /// somewhat slower with a dictionary. If dense, it is for the coldest pages. At level 9 a page
+    /// costs 3 % less than at 3, and a dictionary of 16 KiB saves 6 % more. It takes some hundred
+    /// microseconds to compress a page. Reads take as long at any level.
     pub fn learning_codec(self) -> Option<Codec> {
         let algorithm = match self {
             Density::Fast => return None,
