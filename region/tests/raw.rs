@@ -172,3 +172,23 @@ fn thousands_of_plots_share_a_field_and_come_back() {
     let stats = field.stats();
     assert_eq!((stats.stored_pages, stats.resident_pages), (0, 0));
 }
+
+#[test]
+fn a_field_with_much_room_looks_at_its_plots_alone() {
+    let (Some(pager), bytes) = (setting::pager(&PagerConfig::default()), Bytes::open()) else {
+        return;
+    };
+    let field = Field::map(&pager, 64 << 30, &RegionConfig::default()).expect("a field");
+    let mut plots: Vec<Plot> = (0..100).map(|_| field.plot(16 << 20).expect("room")).collect();
+    for plot in &plots {
+        bytes.0.write_all_at(&[7; PAGE], plot.as_ptr().addr() as u64).expect("it is there");
+    }
+    // Every second one is given back.
+    let mut number = 0;
+    plots.retain(|_| (number += 1, number % 2 == 0).1);
+    let out = field.page_out().expect("out");
+    assert_eq!((out.stored, out.busy, out.refused), (50, 0, 0));
+    let stats = field.stats();
+    let looked_at = stats.pages - stats.unregistered_pages;
+    assert!(looked_at < 2 * 100 * (16 << 20) / PAGE as u64, "{looked_at} pages");
+}

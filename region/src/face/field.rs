@@ -106,13 +106,23 @@ impl Field {
         self.region.len()
     }
 
-    /// Pages all plots out. When this returns, they are compressed, except what it says.
+    /// Pages all plots out. When this returns, they are compressed, except what it says. Plots that
+    /// are made meanwhile may be left out.
     ///
     /// # Errors
     ///
     /// Those of [`RegionControl::page_out`](crate::RegionControl::page_out).
     pub fn page_out(&self) -> Result<PageOut, RegionError> {
-        self.region.control().page_out(0..self.len())
+        let taken = {
+            let _call = begin_call();
+            self.free.lock().taken(self.len() / GROUP_BYTES)
+        };
+        let control = self.region.control();
+        let mut out = PageOut::default();
+        for groups in taken {
+            out += control.page_out(groups.start * GROUP_BYTES..groups.end * GROUP_BYTES)?;
+        }
+        Ok(out)
     }
 
     /// Sets how many bytes of all plots together may be in memory; `None` means all of them.
@@ -309,6 +319,13 @@ impl Free {
     fn groups(&self) -> usize {
         self.0.values().sum()
     }
+
+    /// The ranges between those that are free, of `len` groups.
+    fn taken(&self, len: usize) -> Vec<Range<usize>> {
+        let ends = std::iter::once(0).chain(self.0.iter().map(|(start, len)| start + len));
+        let starts = self.0.keys().copied().chain(std::iter::once(len));
+        ends.zip(starts).map(|(start, end)| start..end).filter(|taken| !taken.is_empty()).collect()
+    }
 }
 
 #[cfg(test)]
@@ -329,5 +346,16 @@ mod tests {
         free.give(0..2);
         free.give(2..10);
         assert_eq!(free.0, BTreeMap::from([(0, 10)]));
+    }
+
+    #[test]
+    fn what_is_not_free_is_taken() {
+        let mut free = Free::all(10);
+        assert_eq!(free.taken(10), []);
+        free.take(10).expect("free");
+        assert_eq!(free.taken(10), [0..10]);
+        free.give(2..4);
+        free.give(7..10);
+        assert_eq!(free.taken(10), [0..2, 4..7]);
     }
 }
