@@ -15,7 +15,8 @@ use super::files;
 use crate::floor::call::call;
 use crate::floor::passage::pass;
 use crate::floor::yard;
-use crate::places::{GROUP_PAGES, PAGE};
+use crate::kernel::{PAGEMAP_SCAN, Run, scan_of};
+use crate::places::{GROUP_PAGES, PAGE, bits};
 use core::mem::MaybeUninit;
 
 /// Bits of a word of `/proc/self/pagemap`: nobody else has the page, it is in swap, in memory. The
@@ -23,6 +24,9 @@ use core::mem::MaybeUninit;
 const EXCLUSIVE: u32 = 56;
 const SWAPPED: u32 = 62;
 const PRESENT: u32 = 63;
+
+/// `PAGE_IS_PFNZERO` of `linux/fs.h`: the page was read and never written, and takes no memory.
+const ZERO: u64 = 1 << 5;
 
 const _: () =
     assert!(EXCLUSIVE < SWAPPED && SWAPPED < PRESENT && PRESENT < u64::BITS, "bits of a word");
@@ -36,13 +40,31 @@ pub(crate) fn get(address: usize, bytes: &mut [u8]) -> bool {
 }
 
 /// Of some pages, from `address` on, as bits: those that other processes have too, and those that
-/// this process alone has in memory. If the system does not tell, all are its own.
+/// this process alone has in memory. The system's page of zeros is neither, if it tells them apart.
+/// If it does not tell, all are its own.
 pub(crate) fn shared(address: usize, pages: usize) -> (u64, u64) {
     let Some(words) = entries(address, pages) else { return (0, u64::MAX) };
-    words[..pages].iter().enumerate().fold((0, 0), |(shared, own), (page, &word)| {
-        let (there, alone) = (bit(word, PRESENT) << page, bit(word, EXCLUSIVE) << page);
-        (shared | there & !alone, own | there & alone)
-    })
+    let (shared, own) =
+        words[..pages].iter().enumerate().fold((0, 0), |(shared, own), (page, &word)| {
+            let (there, alone) = (bit(word, PRESENT) << page, bit(word, EXCLUSIVE) << page);
+            (shared | there & !alone, own | there & alone)
+        });
+    if shared == 0 { (0, own) } else { (shared & !zeros(address, pages), own) }
+}
+
+/// Of some pages, as `shared`: those that are the system's page of zeros. None if the system does
+/// not tell, as before Linux 6.7.
+fn zeros(address: usize, pages: usize) -> u64 {
+    // Every second page.
+    let mut runs: [Run; GROUP_PAGES / 2] = [[0; 3]; GROUP_PAGES / 2];
+    let mut asked = scan_of(address..address + pages * PAGE, &mut runs, ZERO);
+    let arguments =
+        [files::pages() as usize, PAGEMAP_SCAN as usize, asked.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the structure and the vector are as long as they say.
+    let count = usize::try_from(unsafe { call(libc::SYS_ioctl, arguments) }).unwrap_or(0);
+    let page = |at: u64| (at as usize - address) / PAGE;
+    let all = runs[..count].iter().map(|run| bits(page(run[0]), page(run[1]) - page(run[0])));
+    all.fold(0, |all, run| all | run)
 }
 
 /// The pages of a group that have content, in memory or in the system's own swap, as bits. If the
@@ -202,6 +224,13 @@ mod tests {
         assert_eq!(filled(&words), 1 << 63 | 1 << 7 | 1 << 5 | 1);
     }
 
+    /// Whether the system tells pages of zeros apart.
+    fn has_scan() -> bool {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a system");
+        let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next(), numbers.next()) >= (Some(6), Some(7))
+    }
+
     /// Memory that is written in part, and shared with a child for a while.
     #[test]
     fn pages_are_shared_while_a_child_has_them() {
@@ -224,6 +253,13 @@ mod tests {
         write(5);
         assert_eq!(shared(at, GROUP_PAGES), (0, 0b10_0001), "what was never touched is nobody's");
         assert_eq!(content(at), 0b10_0001);
+        let read: Vec<usize> = (7..GROUP_PAGES).step_by(2).collect();
+        for &page in &read {
+            // SAFETY: as above.
+            assert_eq!(unsafe { ((at + page * PAGE) as *const u8).read_volatile() }, 0);
+        }
+        let zeros = if has_scan() { 0 } else { read.iter().fold(0, |all, page| all | 1 << page) };
+        assert_eq!(shared(at, GROUP_PAGES), (zeros, 0b10_0001), "the system's zeros");
         // SAFETY: the child waits for its end, and does nothing else.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -233,15 +269,15 @@ mod tests {
                 libc::_exit(0);
             }
         }
-        assert_eq!(shared(at, GROUP_PAGES), (0b10_0001, 0));
+        assert_eq!(shared(at, GROUP_PAGES), (zeros | 0b10_0001, 0));
         write(5);
-        assert_eq!(shared(at, GROUP_PAGES), (1, 0b10_0000), "a copy of its own");
-        assert_eq!(shared(at + 5 * PAGE, 16), (0, 1), "from another page on");
+        assert_eq!(shared(at, GROUP_PAGES), (zeros | 1, 0b10_0000), "a copy of its own");
+        assert_eq!(shared(at + 5 * PAGE, 16), (zeros >> 5 & 0xffff, 1), "from another page on");
         // SAFETY: the child is ours.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, core::ptr::null_mut(), 0);
         }
-        assert_eq!(shared(at, GROUP_PAGES), (0, 0b10_0001), "the child has gone");
+        assert_eq!(shared(at, GROUP_PAGES), (zeros, 0b10_0001), "the child has gone");
     }
 }

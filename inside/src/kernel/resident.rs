@@ -39,11 +39,12 @@ const _: () = assert!(EXCLUSIVE & PRESENT == 0, "bits of two interfaces");
 /// `PAGE_IS_PRESENT` and `PAGE_IS_SWAPPED` of `linux/fs.h`.
 const PRESENT: u64 = 1 << 3;
 /// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::Ioctl = (3_u64 << 30 | 96 << 16 | (b'f' as u64) << 8 | 16) as libc::Ioctl;
+pub(crate) const PAGEMAP_SCAN: libc::Ioctl =
+    (3_u64 << 30 | 96 << 16 | (b'f' as u64) << 8 | 16) as libc::Ioctl;
 /// Ranges of one look.
 const RANGES: usize = 64;
 /// `struct page_region`: start, end, and what is known of it.
-type Runs = [[u64; 3]; RANGES];
+pub(crate) type Run = [u64; 3];
 /// Bytes of a page's entry in `pagemap`.
 const ENTRY: usize = 8;
 /// Soft-dirty and the kernel's note that a page is written through one mapping only: neither says
@@ -126,7 +127,7 @@ impl Resident {
     pub(crate) fn present(&self, range: &Range<usize>, mut tell: impl FnMut(Range<usize>) -> bool) {
         let mut start = range.start;
         while start < range.end {
-            let mut runs: Runs = [[0; 3]; RANGES];
+            let mut runs: [Run; RANGES] = [[0; 3]; RANGES];
             let Ok((count, end)) = self.scan(start..range.end, &mut runs) else { return };
             for run in &runs[..count] {
                 if !tell(run[0] as usize..run[1] as usize) {
@@ -142,23 +143,8 @@ impl Resident {
 
     /// Fills `runs` with start, end and kind of what is present, and gives their number and where
     /// the look ended.
-    fn scan(&self, range: Range<usize>, runs: &mut Runs) -> io::Result<(usize, usize)> {
-        // struct pm_scan_arg: size, flags, start, end, walk_end, vec, vec_len, max_pages, and the
-        // masks: inverted, all of, any of, returned.
-        let mut asked = [
-            96,
-            0,
-            range.start as u64,
-            range.end as u64,
-            0,
-            runs.as_mut_ptr().addr() as u64,
-            RANGES as u64,
-            0,
-            0,
-            PRESENT,
-            0,
-            PRESENT,
-        ];
+    fn scan(&self, range: Range<usize>, runs: &mut [Run]) -> io::Result<(usize, usize)> {
+        let mut asked = scan_of(range, runs, PRESENT);
         // SAFETY: the structure and the vector are as long as they say.
         let count = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut asked) };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
@@ -193,6 +179,14 @@ impl Resident {
         }
         entries.chunks_exact(ENTRY).take_while(|bytes| is_empty(word(bytes))).count()
     }
+}
+
+/// `struct pm_scan_arg`: the pages of a range that are of a kind. The system fills `runs`.
+pub(crate) fn scan_of(range: Range<usize>, runs: &mut [Run], kind: u64) -> [u64; 12] {
+    let (at, len) = (runs.as_mut_ptr().addr() as u64, runs.len() as u64);
+    // Size, flags, start, end, where the look ended, the vector, its length, most pages, and the
+    // masks: inverted, all of, any of, returned.
+    [96, 0, range.start as u64, range.end as u64, 0, at, len, 0, 0, kind, 0, kind]
 }
 
 /// A page's entry in `pagemap`.
