@@ -23,7 +23,7 @@ mod state;
 mod texts;
 mod words;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -165,14 +165,16 @@ unsafe impl Sync for Board {}
 const LEN: usize = size_of::<Head>() + SLOTS * size_of::<Slot>();
 
 impl Board {
-    /// Makes a board at `path`, which is not there yet.
+    /// Makes a board at `path`. It comes there when it is complete, so that nobody finds a part of
+    /// it.
     ///
     /// # Errors
     ///
     /// What the system answers.
     pub fn create(path: &Path, limit: u64, algorithm: &str) -> io::Result<Board> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let new = path.with_extension("new");
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
         file.set_len(LEN as u64)?;
         let board = Board::map(&file, libc::MAP_SHARED)?;
         let head = board.head();
@@ -185,6 +187,7 @@ impl Board {
         head.namespace.store(namespace().unwrap_or(0), Ordering::Relaxed);
         // relaxed: as above.
         head.magic.store(MAGIC, Ordering::Relaxed);
+        fs::rename(&new, path)?;
         Ok(board)
     }
 
@@ -440,6 +443,24 @@ mod tests {
         seen.slots()[0].resident.store(7, Ordering::Relaxed);
         seen.retire(&seen.slots()[0]);
         assert_eq!((board.processes(), resident(&board)), (1, 300));
+    }
+
+    /// `ramfold stat` once called a run that had just begun one of another version.
+    #[test]
+    fn a_board_that_is_found_is_complete() {
+        let path = path("complete");
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| {
+                for _ in 0..2000 {
+                    Board::create(&path, 1000, "lz4").expect("a board");
+                    std::fs::remove_file(&path).expect("it is there");
+                }
+            });
+            while !made.is_finished() {
+                let seen = Board::look_at(&path).map_err(|error| error.kind());
+                assert!(matches!(seen, Ok(_) | Err(io::ErrorKind::NotFound)), "{seen:?}");
+            }
+        });
     }
 
     #[test]
