@@ -12,7 +12,7 @@
 
 use super::train::TrainError;
 use crate::algorithms::{lz4, lz4hc, pagelz, zstd};
-use crate::terms::{Algorithm, ParameterError};
+use crate::terms::{Algorithm, CodecError, ParameterError};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -73,18 +73,20 @@ impl Dictionary {
         match self {
             Self::Lz4(content, _) => 2 * content.len() + lz4::Dictionary::BYTES,
             Self::Lz4hc(content, _) => 2 * content.len() + lz4hc::Dictionary::BYTES,
-            Self::LeanLz4hc(lean) => lean.content().len(),
+            Self::LeanLz4hc(lean) => lean.heap_bytes(),
             Self::Zstd(digests) => digests.heap_bytes(),
             Self::Pagelz(_) => size_of::<pagelz::Tables>(),
         }
     }
 
-    /// The bytes that an LZ4 block may refer to.
-    pub(crate) fn lz4_content(&self) -> &[u8] {
+    /// Fills `page` from an LZ4 block that may refer to the content.
+    pub(crate) fn decompress_lz4(&self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         match self {
-            Self::Lz4(content, _) | Self::Lz4hc(content, _) => content,
-            Self::LeanLz4hc(lean) => lean.content(),
-            Self::Zstd(_) | Self::Pagelz(_) => &[],
+            Self::Lz4(content, _) | Self::Lz4hc(content, _) => {
+                lz4::decompress_with(content, blob, page)
+            }
+            Self::LeanLz4hc(lean) => lean.decompress(blob, page),
+            Self::Zstd(_) | Self::Pagelz(_) => lz4::decompress(blob, page),
         }
     }
 

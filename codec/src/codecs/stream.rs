@@ -214,7 +214,7 @@ pub(crate) fn decompress_stateless(
         (Algorithm::LzoRle | Algorithm::Lzo, _) => lzo::decompress(blob, page),
         (Algorithm::Lz4 | Algorithm::Lz4hc, None) => lz4::decompress(blob, page),
         (Algorithm::Lz4 | Algorithm::Lz4hc, Some(dictionary)) => {
-            lz4::decompress_with(dictionary.lz4_content(), blob, page)
+            dictionary.decompress_lz4(blob, page)
         }
         (Algorithm::Pagelz, tables) => {
             pagelz::decompress(Dictionary::pagelz_tables(tables), blob, page)

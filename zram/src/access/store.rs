@@ -192,8 +192,7 @@ impl Zram {
             Encoded::Object(object) => stored::put_blob(slot, 0, object),
             Encoded::Shared(number) => stored::put_shared(slot, number),
         }
-        self.accessed(page, slot);
-        self.replaced(slot, old);
+        self.written(page, slot, old);
     }
 
     /// Counts a failure and passes it on.

@@ -1,15 +1,19 @@
-//! When each page was last accessed, and how often lately.
+//! When each page was last accessed, and how far its reads are apart.
 //!
 //! ```text
 //!   page        0     1     2     3
 //!   seconds  | 712 | 712 |  0  | 815 | ...     since the system started; 0 means never
 //!
 //!   a word    31    28 27                 0
-//!            |  heat  |      seconds       |
+//!            |  gap   |      seconds       |
+//!
+//!   gap        0: not read since it came     15: read once
+//!              1 to 14: 2^(gap - 1) seconds or more
 //! ```
 //!
-//! The heat counts the seconds in which the page was accessed. It falls by one each time that the
-//! page was left alone for twice as long.
+//! A page that is read once says little of how often it is read, because a look at a whole device
+//! reads every page. So two reads are compared, as in LRU-2 (O'Neil and others, 1993). A gap is
+//! half of what it was and half of what it is now, in powers of two.
 //!
 //! The table lies beside the slot table, and is touched only where a page is accessed. A device
 //! that does not note ages has no such table.
@@ -29,9 +33,11 @@ use zsmalloc::{MemoryError, Pool};
 /// Bits of the seconds: eight years.
 const SECONDS_BITS: u32 = 28;
 const SECONDS_MASK: u32 = (1 << SECONDS_BITS) - 1; // 0x0fff_ffff
-const HEAT_MAX: u32 = u32::MAX >> SECONDS_BITS; // 15
+/// Gaps that are no gaps.
+const NOT_READ: u32 = 0;
+const READ_ONCE: u32 = u32::MAX >> SECONDS_BITS; // 15
 
-const _: () = assert!(HEAT_MAX == 15, "four bits of heat");
+const _: () = assert!(READ_ONCE == 15, "four bits of a gap");
 
 /// A stamp for each page of a device.
 pub(crate) struct Ages {
@@ -44,11 +50,22 @@ impl Ages {
         Ok(Ages { seconds: pool.table(pages as usize)? })
     }
 
-    /// Notes that the page is accessed now.
-    pub(crate) fn stamp(&self, page: u64) {
+    /// Notes that the page is read now.
+    pub(crate) fn read(&self, page: u64) {
         let (now, word) = (clock::boot_seconds(), self.word(page));
         if word & SECONDS_MASK != now {
-            self.put(page, stamped(word, now));
+            self.put(page, read(word, now));
+        }
+    }
+
+    /// Notes that the page is written now. If it is `new`, no content was there, and what is known
+    /// of reads is of another page.
+    pub(crate) fn write(&self, page: u64, new: bool) {
+        let (now, word) = (clock::boot_seconds(), self.word(page));
+        let gap = if new { NOT_READ } else { word >> SECONDS_BITS };
+        let written = word_of(gap, now);
+        if word != written {
+            self.put(page, written);
         }
     }
 
@@ -57,9 +74,10 @@ impl Ages {
         self.word(page) & SECONDS_MASK
     }
 
-    /// How many seconds it was accessed in lately: at most 15.
-    pub(crate) fn heat_of(&self, page: u64) -> u32 {
-        self.word(page) >> SECONDS_BITS
+    /// How many seconds its reads are apart, or a part of that, down to a half. `None` if it was
+    /// not read twice.
+    pub(crate) fn gap_of(&self, page: u64) -> Option<u32> {
+        seconds_of(self.word(page) >> SECONDS_BITS)
     }
 
     fn word(&self, page: u64) -> u32 {
@@ -91,12 +109,29 @@ impl Ages {
     }
 }
 
-/// The word of a page that is accessed in another second than that of the word.
-fn stamped(word: u32, now: u32) -> u32 {
-    let (then, heat) = (word & SECONDS_MASK, word >> SECONDS_BITS);
-    let apart = now.saturating_sub(then).max(1);
-    let heat = (heat.saturating_sub(apart.ilog2()) + 1).min(HEAT_MAX);
-    heat << SECONDS_BITS | (now & SECONDS_MASK)
+/// The word of a page that is read in another second than that of the word.
+fn read(word: u32, now: u32) -> u32 {
+    let (then, gap) = (word & SECONDS_MASK, word >> SECONDS_BITS);
+    let latest = gap_for(now.saturating_sub(then));
+    let gap = match gap {
+        NOT_READ => READ_ONCE,
+        READ_ONCE => latest,
+        _ => (gap + latest).div_ceil(2),
+    };
+    word_of(gap, now)
+}
+
+fn word_of(gap: u32, now: u32) -> u32 {
+    gap << SECONDS_BITS | (now & SECONDS_MASK)
+}
+
+/// Accesses that are so many seconds apart.
+fn gap_for(seconds: u32) -> u32 {
+    (seconds.max(1).ilog2() + 1).min(READ_ONCE - 1)
+}
+
+fn seconds_of(gap: u32) -> Option<u32> {
+    (gap != NOT_READ && gap != READ_ONCE).then(|| 1 << (gap - 1))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -104,23 +139,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heat_grows_with_use_and_falls_with_time() {
+    fn a_gap_is_that_of_reads() {
         let after = |gaps: &[u32]| {
             let mut second = 1000;
-            let word = gaps.iter().fold(stamped(0, second), |word, gap| {
+            let word = gaps.iter().fold(word_of(NOT_READ, second), |word, gap| {
                 second += gap;
-                stamped(word, second)
+                read(word, second)
             });
             assert_eq!(word & SECONDS_MASK, second);
-            word >> SECONDS_BITS
+            seconds_of(word >> SECONDS_BITS)
         };
-        assert_eq!(after(&[]), 1, "it was written");
-        assert_eq!(after(&[1, 1, 1]), 4, "every second");
-        assert_eq!(after(&[1; 40]), HEAT_MAX);
-        assert_eq!(after(&[1, 1, 1, 2, 3]), 4, "every second or third");
-        assert_eq!(after(&[1, 1, 1, 8]), 2, "after eight seconds");
-        assert_eq!(after(&[1, 1, 1, 100_000]), 1);
-        assert_eq!(stamped(0, u32::MAX) & SECONDS_MASK, SECONDS_MASK, "it does not run over");
+        assert_eq!(after(&[]), None, "it was written");
+        assert_eq!(after(&[7]), None, "it was read once");
+        assert_eq!(after(&[7, 1]), Some(1));
+        assert_eq!(after(&[7, 20]), Some(16));
+        assert_eq!(after(&[7, 1, 1, 1, 16]), Some(4), "half as long, in powers of two");
+        assert_eq!(after(&[7, 1, 16, 16, 16]), Some(16));
+        assert_eq!(after(&[7, 100_000, 1, 1, 1, 1]), Some(2), "it is read more now");
+        assert_eq!(after(&[7, 1 << 20]), Some(1 << 13), "the longest");
+        assert_eq!(word_of(14, u32::MAX) & SECONDS_MASK, SECONDS_MASK, "it does not run over");
+    }
+
+    #[test]
+    fn reads_of_what_was_there_before_do_not_count() {
+        let zram = device(true);
+        let (gap, early) = (|| ages(&zram).gap_of(0), word_of(5, EARLY));
+        zram.write_page(0, &blob(1)).expect("room");
+        ages(&zram).put(0, early);
+        zram.write_page(0, &blob(2)).expect("room");
+        assert_eq!(gap(), Some(16), "it is read as often when its content changes");
+        disk::Disk::discard(&zram, 0, PAGE as u64).expect("in range");
+        ages(&zram).put(0, early);
+        zram.write_page(0, &blob(3)).expect("room");
+        assert_eq!(gap(), None, "another page");
     }
     use crate::{Idle, Zram, ZramConfig, small};
 

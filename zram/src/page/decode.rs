@@ -113,12 +113,21 @@ impl Zram {
         }
     }
 
-    /// A client reads a slot, or has given it other content.
+    /// A client reads a slot.
     pub(crate) fn accessed(&self, page: u64, slot: &mut CellGuard<'_>) {
         accessed(slot);
         if let Some(ages) = &self.ages {
-            ages.stamp(page);
+            ages.read(page);
         }
+    }
+
+    /// A client has given a slot other content.
+    pub(crate) fn written(&self, page: u64, slot: &mut CellGuard<'_>, old: Stored) {
+        accessed(slot);
+        if let Some(ages) = &self.ages {
+            ages.write(page, old == Stored::Nothing);
+        }
+        self.replaced(slot, old);
     }
 
     /// A slot was given other content, and is locked still.

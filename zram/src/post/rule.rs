@@ -12,8 +12,9 @@
 //! Otherwise the first algorithm searches longer, which costs no time when the page is read.
 //!
 //! A page that is not used costs bytes, and one that is read costs time. A density says how many
-//! bytes a microsecond for each age is worth. Reads for each age are foretold from the page's heat,
-//! which counts the seconds in which it was used lately, and from how long it was not.
+//! bytes a microsecond for each age is worth. Reads for each age are foretold from how far the last
+//! ones were apart, and from how long there was none. A page that was not read twice is expected to
+//! be read never.
 //!
 //! Invariant: a page that is used within an age never becomes denser. A page of its last tier is
 //! left alone until it is used.
@@ -22,9 +23,11 @@
 
 use crate::terms::{Density, TiersConfig};
 
-/// Microseconds that a read takes longer than with lz4, in tenths: pagelz, and zstd.
+/// Microseconds that a read takes longer than with lz4, in tenths: pagelz, zstd, and lz4 with a
+/// dictionary.
 const PAGELZ_TENTHS: u64 = 15;
 const ZSTD_TENTHS: u64 = 40;
+const SEARCHED_TENTHS: u64 = 3;
 /// A page that becomes denser is expected to lose 1/this of its bytes.
 const SAVED_PART: u64 = 4;
 /// A page that is dense is expected to gain 1/this of its bytes if it comes back.
@@ -47,6 +50,8 @@ pub(super) enum Form {
     Latest,
     /// pagelz, with older tables.
     Older,
+    /// That of the first algorithm, with a dictionary.
+    Searched,
     /// Another algorithm for recompression.
     Densest,
 }
@@ -59,8 +64,8 @@ pub(super) struct Look {
     pub(super) len: usize,
     /// Seconds since it was used.
     pub(super) unused_seconds: u32,
-    /// Seconds in which it was used lately.
-    pub(super) heat: u32,
+    /// Seconds between its last reads. `None` if it was not read twice.
+    pub(super) gap_seconds: Option<u32>,
     /// pagelz did not make it smaller, since it was used last.
     pub(super) tried: bool,
     /// Nothing makes it smaller.
@@ -103,7 +108,7 @@ impl Rule {
     pub(super) fn new(config: &TiersConfig) -> Rule {
         let (denser_ages, densest_ages, price, least_saved) = match config.density {
             Density::Fast => (u32::MAX, None, 0, None),
-            Density::Balanced => (2, None, 64, Some(SAVED_PERCENT)),
+            Density::Balanced => (2, None, 4096, Some(SAVED_PERCENT)),
             Density::Dense => (1, Some(4), 16, None),
         };
         let age_seconds = u32::try_from(config.age.as_secs()).unwrap_or(u32::MAX);
@@ -162,7 +167,7 @@ impl Rule {
         match page.form {
             _ if page.settled => Step::Leave,
             Form::First | Form::Latest if densest => Step::Densest,
-            Form::First if ages >= self.denser_ages && !page.tried && self.pays(page, ages) => {
+            Form::First if ages >= self.denser_ages && !page.tried && self.pays(page) => {
                 Step::Denser
             }
             _ => Step::Leave,
@@ -171,9 +176,8 @@ impl Rule {
 
     /// Whether the bytes that a page is expected to lose are worth the time that its reads are
     /// expected to take longer.
-    fn pays(&self, page: &Look, ages: u32) -> bool {
-        let reads_of_all_ages = u64::from(page.heat) * self.price * PAGELZ_TENTHS / 10;
-        page.len as u64 / SAVED_PART >= reads_of_all_ages / u64::from(ages)
+    fn pays(&self, page: &Look) -> bool {
+        page.len as u64 / SAVED_PART >= self.worth_of_reads(page, PAGELZ_TENTHS)
     }
 
     fn is_read_too_often(&self, page: &Look) -> bool {
@@ -181,8 +185,17 @@ impl Rule {
             Form::First => return false,
             Form::Latest | Form::Older => PAGELZ_TENTHS,
             Form::Densest => ZSTD_TENTHS,
+            Form::Searched => SEARCHED_TENTHS,
         };
-        u64::from(page.heat) * self.price * tenths / 10 > page.len as u64 / ADDED_PART
+        self.worth_of_reads(page, tenths) > page.len as u64 / ADDED_PART
+    }
+
+    /// Bytes that the reads of an age are worth if each takes so many tenths of a microsecond
+    /// longer.
+    fn worth_of_reads(&self, page: &Look, tenths: u64) -> u64 {
+        let Some(gap) = page.gap_seconds else { return 0 };
+        let apart = gap.max(page.unused_seconds).max(1);
+        self.price * tenths / 10 * u64::from(self.age_seconds) / u64::from(apart)
     }
 }
 
@@ -199,7 +212,7 @@ mod tests {
     }
 
     fn page(form: Form, unused_seconds: u32) -> Look {
-        Look { form, len: 1200, unused_seconds, heat: 1, tried: false, settled: false }
+        Look { form, len: 1200, unused_seconds, gap_seconds: None, tried: false, settled: false }
     }
 
     #[test]
@@ -227,15 +240,22 @@ mod tests {
     #[test]
     fn a_page_that_is_read_often_comes_back_and_stays() {
         let balanced = rule(Density::Balanced);
-        let of = |form, heat, unused| Look { heat, ..page(form, unused) };
-        assert_eq!(balanced.step(&of(Form::Latest, 6, 0)), Step::Leave, "576 bytes for 600");
-        assert_eq!(balanced.step(&of(Form::Latest, 7, 0)), Step::Faster, "672 bytes for 600");
-        assert_eq!(balanced.step(&of(Form::First, 15, 0)), Step::Leave, "it is fast");
-        assert_eq!(balanced.step(&of(Form::First, 15, 20)), Step::Leave, "720 bytes for 300");
-        assert_eq!(balanced.step(&of(Form::First, 15, 50)), Step::Denser, "288 bytes for 300");
+        let of = |form, gap, unused| Look { gap_seconds: Some(gap), ..page(form, unused) };
+        let never = |form| page(form, 0);
+        assert_eq!(balanced.step(&of(Form::Latest, 102, 0)), Step::Faster, "602 bytes for 600");
+        assert_eq!(balanced.step(&of(Form::Latest, 103, 0)), Step::Leave, "596 bytes for 600");
+        assert_eq!(balanced.step(&never(Form::Latest)), Step::Leave, "it is not read again");
+        assert_eq!(balanced.step(&of(Form::Searched, 20, 0)), Step::Faster, "614 bytes for 600");
+        assert_eq!(balanced.step(&of(Form::Searched, 21, 0)), Step::Leave, "584 bytes for 600");
+        assert_eq!(balanced.step(&of(Form::Searched, 20, 900)), Step::Leave, "it is not used");
+        assert_eq!(balanced.step(&of(Form::First, 1, 0)), Step::Leave, "it is fast");
+        assert_eq!(balanced.step(&of(Form::First, 1, 203)), Step::Leave, "302 bytes for 300");
+        assert_eq!(balanced.step(&of(Form::First, 203, 20)), Step::Leave, "so long, so often");
+        assert_eq!(balanced.step(&of(Form::First, 1, 205)), Step::Denser, "299 bytes for 300");
         let dense = rule(Density::Dense);
-        assert_eq!(dense.step(&of(Form::Latest, 15, 0)), Step::Leave, "360 bytes for 600");
-        assert_eq!(dense.step(&of(Form::Densest, 10, 0)), Step::Faster, "640 bytes for 600");
+        assert_eq!(dense.step(&of(Form::Latest, 1, 0)), Step::Leave, "240 bytes for 600");
+        assert_eq!(dense.step(&of(Form::Densest, 1, 0)), Step::Faster, "640 bytes for 600");
+        assert_eq!(dense.step(&of(Form::Densest, 2, 0)), Step::Leave, "320 bytes for 600");
     }
 
     #[test]
@@ -284,6 +304,6 @@ mod tests {
     #[test]
     fn an_age_of_no_length_makes_all_pages_old() {
         let old = Rule { age_seconds: 0, ..rule(Density::Dense) };
-        assert_eq!(old.step(&Look { heat: 15, ..page(Form::First, 0) }), Step::Densest);
+        assert_eq!(old.step(&Look { gap_seconds: Some(1), ..page(Form::First, 0) }), Step::Densest);
     }
 }

@@ -212,7 +212,7 @@ impl<'z> Tender<'z> {
             form: self.form(priority(page.bits)),
             len: page.len,
             unused_seconds: self.now.saturating_sub(ages.of(page.page)),
-            heat: ages.heat_of(page.page),
+            gap_seconds: ages.gap_of(page.page),
             tried: page.is_idle(),
             settled: page.bits & INCOMPRESSIBLE != 0,
         })
@@ -222,8 +222,9 @@ impl<'z> Tender<'z> {
         match of {
             0 => Form::First,
             _ if of == self.latest.priority => Form::Latest,
-            // A longer search, which is read nearly as fast.
-            _ if self.rule.has_search() && self.densest.is_some_and(|it| it.0 == of) => Form::First,
+            _ if self.rule.has_search() && self.densest.is_some_and(|it| it.0 == of) => {
+                Form::Searched
+            }
             _ if self.zram.config.has_priority(of) => Form::Densest,
             _ => Form::Older,
         }
