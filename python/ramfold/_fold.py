@@ -2,7 +2,6 @@
 
 import contextvars
 
-from . import _ramfold
 from ._array import Limit
 from ._process import process
 from ._sizes import size as _size
@@ -56,7 +55,7 @@ class fold:
         try:
             _open.set((*_open.get(), (self, before)))
         except BaseException:
-            _ramfold.set_handler(before)
+            self._hook.leave(before)
             raise
         return self
 
@@ -66,7 +65,7 @@ class fold:
             raise RuntimeError("this fold is not the last one that was opened in this context: a "
                                "block ends in the task, the thread or the generator that began it")
         _open.set(folds[:-1])
-        _ramfold.set_handler(folds[-1][1])
+        self._hook.leave(folds[-1][1])
 
     @property
     def limit(self):

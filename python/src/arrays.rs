@@ -1,16 +1,17 @@
 //! Arrays of unchanged code: NumPy asks for bytes by their number, and gets an address.
 //!
 //! ```text
-//!   make(bytes) --> a plot of the field --> address --> table: address -> plot
-//!   end(address) -> out of the table, and the plot is dropped
+//!   make(bytes) --> a spare plot, or a new one --> address --> table: address -> plot
+//!   end(address) -> out of the table, and the plot is spare, or dropped
 //! ```
 //!
 //! Invariant: the table has each plot that NumPy has, by the address that NumPy has.
 //!
-//! Lock: that of the table, of rank `Leaf`, with nothing else. Plots are made before and dropped
-//! after it.
+//! Locks: those of the table and of what is spare, of rank `Leaf`, each with nothing else. Plots
+//! are made before and dropped after them.
 
 use crate::refusal::of_region;
+use crate::spare::Spare;
 use host::unmodelled::RankedMutex;
 use host::{Home, PAGE_SIZE, Rank};
 use pyo3::PyResult;
@@ -19,6 +20,19 @@ use region::{Field, PageOut, Plot};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most bytes of arrays that have ended.
+const SPARE_MAX: usize = 32 << 20; // 32 MiB
+/// They may be 1/this of the limit.
+const SPARE_PART: usize = 16;
+
+/// Where an array is.
+pub(crate) struct Made {
+    pub(crate) address: usize,
+    /// It is all zeros. Otherwise its bytes are those of an array that has ended.
+    pub(crate) is_zero: bool,
+}
 
 /// See the head of this file.
 pub(crate) struct Arrays {
@@ -28,6 +42,9 @@ pub(crate) struct Arrays {
     /// Bytes from which on an array folds.
     least: usize,
     plots: RankedMutex<HashMap<usize, Plot>>,
+    spare: RankedMutex<Spare>,
+    /// Blocks in which new arrays come from here.
+    open: AtomicUsize,
 }
 
 impl Arrays {
@@ -36,7 +53,8 @@ impl Arrays {
         let start = field.as_ptr().addr();
         let addresses = start..start + field.len();
         let plots = RankedMutex::new(Rank::Leaf, HashMap::new());
-        Ok(Arrays { home, field, addresses, least, plots })
+        let spare = RankedMutex::new(Rank::Leaf, Spare::default());
+        Ok(Arrays { home, field, addresses, least, plots, spare, open: AtomicUsize::new(0) })
     }
 
     /// Whether an array of so many bytes folds. In a forked child, whose parent has the field, none
@@ -45,12 +63,21 @@ impl Arrays {
         bytes >= self.least && self.home.is_here()
     }
 
-    /// Zeros for an array. `None` if the field is full.
-    pub(crate) fn make(&self, bytes: usize) -> Option<usize> {
-        let plot = self.field.plot(bytes.max(1)).ok()?;
+    /// Bytes for an array. `None` if the field is full.
+    pub(crate) fn make(&self, bytes: usize) -> Option<Made> {
+        let bytes = bytes.max(1).checked_next_multiple_of(PAGE_SIZE)?;
+        let spare = self.spare.lock().take(bytes);
+        let is_zero = spare.is_none();
+        let plot = match spare {
+            Some(plot) => plot,
+            None => self.field.plot(bytes).ok().or_else(|| {
+                self.drop_spare();
+                self.field.plot(bytes).ok()
+            })?,
+        };
         let address = plot.as_ptr().addr();
         self.plots.lock().insert(address, plot);
-        Some(address)
+        Some(Made { address, is_zero })
     }
 
     /// The bytes that an array at an address may have, a multiple of 4096. `None` if the array is
@@ -81,7 +108,41 @@ impl Arrays {
     pub(crate) fn end(&self, address: usize) {
         if self.home.is_here() {
             let plot = self.plots.lock().remove(&address);
-            drop(plot);
+            let max = self.spare_max();
+            let gone = plot.map(|plot| self.spare.lock().put(plot, max));
+            drop(gone);
+        }
+    }
+
+    /// Bytes that arrays that have ended may leave.
+    fn spare_max(&self) -> usize {
+        // relaxed: at the end of a block, what is left is dropped in any case.
+        if self.open.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let part = self.field.resident_limit().map_or(SPARE_MAX, |limit| limit / SPARE_PART);
+        part.min(SPARE_MAX)
+    }
+
+    /// A block begins in which new arrays come from here.
+    pub(crate) fn open(&self) {
+        // relaxed: a count that stands alone.
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Such a block ends.
+    pub(crate) fn close(&self) {
+        // relaxed: as above.
+        if self.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.drop_spare();
+        }
+    }
+
+    /// Drops what arrays that have ended have left.
+    fn drop_spare(&self) {
+        if self.home.is_here() {
+            let spare = std::mem::take(&mut *self.spare.lock());
+            drop(spare);
         }
     }
 
@@ -92,6 +153,7 @@ impl Arrays {
 
     /// Compresses all pages that are in memory.
     pub(crate) fn page_out(&self) -> PyResult<PageOut> {
+        self.drop_spare();
         self.field.page_out().map_err(of_region)
     }
 }

@@ -26,6 +26,7 @@ mod folding;
 mod index;
 mod refusal;
 mod signals;
+mod spare;
 mod store;
 
 /// The part of `ramfold` that is not Python.
@@ -34,7 +35,7 @@ mod _ramfold {
     #[pymodule_export]
     use super::border::exports::{exporting_type, fold_of};
     #[pymodule_export]
-    use super::border::hook::{Hook, set_handler};
+    use super::border::hook::Hook;
     #[pymodule_export]
     use super::fold::Fold;
     #[pymodule_export]

@@ -156,6 +156,40 @@ class Folding(unittest.TestCase):
             self.assertEqual(fold.stats()["arrays"], 1)
         del small, large
 
+    def test_memory_of_arrays_that_ended_is_taken_again(self):
+        with ramfold.fold(limit="64M", least=0) as fold:
+            array = np.arange(40_000)
+            for _ in range(300):
+                array = array * 2 % 1009
+            self.assertLess(fold.stats()["first_touches"], 1000, "not 300 times 79 pages")
+            del array
+            self.assertGreater(fold.stats()["resident_bytes"], 0)
+            for length in [1, 7, 512, 40_000]:
+                for _ in range(20):
+                    np.full(length, 0x5A5A5A5A5A5A5A5A)
+                    self.assertFalse(np.zeros(length, np.int64).any(), length)
+            before = np.full(40_000, 7)
+            address = before.ctypes.data
+            del before
+            longer = np.full(40_961, 8)
+            self.assertNotEqual(longer.ctypes.data, address, "another number of pages")
+            self.assertEqual(fold.page_out(), 0)
+            self.assertEqual(fold.stats()["resident_bytes"], 0, "nothing is kept then")
+            kept = np.full(40_000, 9)
+        self.assertLess(fold.stats()["resident_bytes"], 800_000, "nor after the block")
+        del kept
+        self.assertEqual(fold.stats()["resident_bytes"], 0)
+        self.assertTrue((longer == 8).all())
+
+    def test_what_ended_makes_room_for_what_comes(self):
+        with ramfold.fold(limit="64M", room="4M") as fold:
+            lengths = [100_000, 200_000, 300_000, 400_000]
+            for _ in range(50):
+                for length in lengths:
+                    self.assertTrue((np.full(length // 8, 3) == 3).all())
+            self.assertEqual(fold.stats()["arrays"], 0)
+            self.assertEqual(np.full((4 << 20) // 8, 5).min(), 5, "all of the room")
+
     def test_a_limit_may_be_shared_and_changed(self):
         limit = ramfold.Limit("8M")
         own = ramfold.zeros(MIB, limit=limit)

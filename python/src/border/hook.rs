@@ -13,7 +13,7 @@
 //!
 //! Invariant: an address that NumPy gives back is one that it got from here, once.
 
-use crate::arrays::Arrays;
+use crate::arrays::{Arrays, Made};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -87,7 +87,17 @@ impl Hook {
 impl Hook {
     /// Sets it for the current context, and gives the handler that was set before.
     fn enter<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        set_handler(self.capsule.bind(py).as_any())
+        let before = set_handler(self.capsule.bind(py).as_any())?;
+        self.arrays.open();
+        Ok(before)
+    }
+
+    /// Sets the handler that was set before it again. Once for each `enter`.
+    fn leave(&self, before: &Bound<'_, PyAny>) -> PyResult<()> {
+        set_handler(before)?;
+        let py = before.py();
+        py.detach(|| self.arrays.close());
+        Ok(())
     }
 
     /// How many arrays there are that fold.
@@ -104,8 +114,7 @@ impl Hook {
 }
 
 /// Sets a handler for the current context, and gives the one that was set before.
-#[pyfunction]
-pub(crate) fn set_handler<'py>(handler: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn set_handler<'py>(handler: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = handler.py();
     let numpy = py.import("numpy._core.multiarray")?;
     let table = numpy.getattr("_ARRAY_API")?.cast_into::<PyCapsule>()?;
@@ -134,7 +143,21 @@ unsafe fn with(context: *mut c_void, work: impl FnOnce(&Arrays) -> *mut c_void) 
 }
 
 fn folded(arrays: &Arrays, bytes: usize) -> *mut c_void {
-    arrays.make(bytes).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
+    arrays.make(bytes).map_or(ptr::null_mut(), |made| pointer(&made))
+}
+
+fn folded_zeros(arrays: &Arrays, bytes: usize) -> *mut c_void {
+    let Some(made) = arrays.make(bytes) else { return ptr::null_mut() };
+    let start = pointer(&made);
+    if !made.is_zero {
+        // SAFETY: the array has as many bytes, and nobody else has it yet.
+        unsafe { ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
+    }
+    start
+}
+
+fn pointer(made: &Made) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(made.address)
 }
 
 /// # Safety
@@ -156,9 +179,9 @@ unsafe extern "C" fn zeros(context: *mut c_void, number: usize, size: usize) -> 
     let Some(bytes) = number.checked_mul(size) else { return ptr::null_mut() };
     // SAFETY: as in `allocate`.
     unsafe {
-        with(context, |arrays| {
-            // A new plot is all zeros.
-            if arrays.folds(bytes) { folded(arrays, bytes) } else { libc::calloc(1, bytes.max(1)) }
+        with(context, |arrays| match arrays.folds(bytes) {
+            true => folded_zeros(arrays, bytes),
+            false => libc::calloc(1, bytes.max(1)),
         })
     }
 }

@@ -134,6 +134,11 @@ impl Field {
         self.region.set_resident_limit(bytes)
     }
 
+    /// How many bytes of all plots together may be in memory; `None` means all of them.
+    pub fn resident_limit(&self) -> Option<usize> {
+        self.region.resident_limit()
+    }
+
     /// Where the pages of all plots are.
     pub fn stats(&self) -> RegionStats {
         self.region.stats()

@@ -200,6 +200,11 @@ impl RawRegion {
         self.folded.limit_to(bytes.map(limit_pages).transpose()?)
     }
 
+    /// How many bytes of the region may be in memory; `None` means all of them.
+    pub fn resident_limit(&self) -> Option<usize> {
+        self.folded.limit.pages().map(|pages| pages as usize * PAGE_SIZE)
+    }
+
     /// Where the pages are, and what faults have cost.
     pub fn stats(&self) -> RegionStats {
         let _call = begin_call();
