@@ -150,7 +150,7 @@ fn judge(
 
 /// The word for how pages are packed ([`Packing`]).
 fn packing(args: &args::Run) -> String {
-    let density = match args.density.unwrap_or_default() {
+    let density = match args.density.unwrap_or(Density::Balanced) {
         Density::Fast => Algorithm::Lz4.name(),
         Density::Balanced => Density::Balanced.name(),
         Density::Dense => Algorithm::Zstd.name(),

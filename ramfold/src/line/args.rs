@@ -213,7 +213,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = limit, allow_negative_numbers = true)]
     pub(crate) limit: Option<Limit>,
     /// How densely cold pages are compressed: fast takes lz4; balanced too, and pagelz or a
-    /// longer search for pages that stay out; dense takes zstd [default: fast]
+    /// longer search for pages that stay out; dense takes zstd [default: balanced]
     #[arg(long, value_name = "HOW", conflicts_with = "algorithm")]
     pub(crate) density: Option<zram::Density>,
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd, deflate or pagelz, perhaps with a level: zstd:7
