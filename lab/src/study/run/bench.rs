@@ -86,6 +86,8 @@ impl Bench<'_> {
     pub(super) fn new(command: Option<PathBuf>, lab: &Lab) -> Result<Bench<'_>, LabError> {
         let own = std::env::current_exe().map_err(LabError::io("this program"))?;
         let command = command.unwrap_or_else(|| own.with_file_name(COMMAND));
+        // Some jobs change their directory.
+        let command = std::path::absolute(command).map_err(LabError::io("the command"))?;
         let output = Command::new(&command).args(["run", "--limit", "16M", "--", "true"]).output();
         let why = |error| format!("{}: {error}; cargo build -p ramfold-cli", command.display());
         let output = output.map_err(|error| LabError::missing(COMMAND, why(error)))?;
