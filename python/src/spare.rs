@@ -32,9 +32,10 @@ impl Spare {
         self.plots.remove(at)
     }
 
-    /// Keeps a plot, if all together take at most `max` bytes then. Returns those that have to go.
+    /// Keeps a plot of at most half of `max` bytes. Returns the plots that have to go, so that all
+    /// that stay take at most `max`.
     pub(crate) fn put(&mut self, plot: Plot, max: usize) -> Vec<Plot> {
-        // At least two, because an operation makes one array while it reads another.
+        // There is to be room for two, because an operation makes one array while it reads another.
         if plot.len() > max / 2 {
             return vec![plot];
         }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A page that is read once says little of how often it is read, because a look at a whole device
-//! reads every page. So two reads are compared, as in LRU-2 (O'Neil and others, 1993). A gap is
-//! half of what it was and half of what it is now, in powers of two.
+//! reads every page. So two reads are compared, as in LRU-2 (O'Neil and others, 1993). The exponent
+//! of a new gap is averaged with the one before, rounded up.
 //!
 //! The table lies beside the slot table, and is touched only where a page is accessed. A device
 //! that does not note ages has no such table.
@@ -74,8 +74,7 @@ impl Ages {
         self.word(page) & SECONDS_MASK
     }
 
-    /// How many seconds its reads are apart, or a part of that, down to a half. `None` if it was
-    /// not read twice.
+    /// How many seconds its reads are apart, as a power of two. `None` if it was not read twice.
     pub(crate) fn gap_of(&self, page: u64) -> Option<u32> {
         seconds_of(self.word(page) >> SECONDS_BITS)
     }
