@@ -2,8 +2,8 @@
 //! write, and bring their own pages in.
 
 use region::{
-    FaultError, FaultMode, Field, Memory, MemoryConfig, Pager, PagerConfig, RawRegion, Region,
-    RegionConfig, RegionError,
+    Density, FaultError, FaultMode, Field, Memory, MemoryConfig, Pager, PagerConfig, RawRegion,
+    Region, RegionConfig, RegionError, TiersConfig,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,11 @@ fn pager_of(mode: FaultMode) -> Result<Arc<Pager>, RegionError> {
 
 /// A region whose pages each begin with their number and a mark.
 fn region(pager: &Arc<Pager>, mark: u32, resident_limit: Option<usize>) -> Region {
-    let config = RegionConfig { resident_limit, ..RegionConfig::default() };
-    let mut region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
+    region_with(pager, mark, &RegionConfig { resident_limit, ..RegionConfig::default() })
+}
+
+fn region_with(pager: &Arc<Pager>, mark: u32, config: &RegionConfig) -> Region {
+    let mut region = Region::map(pager, PAGES * PAGE, config).expect("a region");
     for page in 0..PAGES {
         write(&mut region, page, mark);
     }
@@ -107,9 +110,16 @@ fn parent_and_child_each_have_their_own_pages() {
 /// A lock that another thread holds when the child is made would stay locked in the child.
 #[test]
 fn children_that_are_made_in_the_middle_of_everything_have_every_page() {
+    [Density::Fast, Density::Dense].into_iter().for_each(children_in_the_middle);
+}
+
+fn children_in_the_middle(density: Density) {
     const CHILDREN: u32 = 60;
     let pager = pager();
-    let still = region(&pager, 3, Some(1 << 20));
+    let age = std::time::Duration::from_secs(1);
+    let tiers = Some(TiersConfig { age, cpu_percent: 100, ..TiersConfig::new(density) });
+    let config = RegionConfig { resident_limit: Some(1 << 20), tiers, ..RegionConfig::default() };
+    let still = region_with(&pager, 3, &config);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for mark in [100, 200] {
@@ -129,6 +139,7 @@ fn children_that_are_made_in_the_middle_of_everything_have_every_page() {
             // relaxed: as above.
             while !stop.load(Ordering::Relaxed) {
                 control.page_out(0..PAGES * PAGE).expect("out");
+                assert_eq!(control.densify().is_ok(), density == Density::Dense);
             }
         });
         let wrong = (0..CHILDREN).find(|_| {

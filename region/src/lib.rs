@@ -69,5 +69,5 @@ pub use terms::{
     RegionError, RegionStats, StoreConfig,
 };
 pub use upkeep::Pager;
-pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
+pub use zram::{Algorithm, Codec, Density, Memory, MemoryConfig, TierStat, TiersConfig, ZramStat};
 pub use zswap;

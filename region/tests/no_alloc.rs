@@ -9,7 +9,7 @@ mod setting;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use disk::FileDisk;
-use ramfold_region::{PagerConfig, Quads, Region, RegionConfig};
+use ramfold_region::{Density, PagerConfig, Quads, Region, RegionConfig, TiersConfig};
 use std::sync::Arc;
 
 #[global_allocator]
@@ -43,6 +43,40 @@ fn faults_allocate_nothing() {
         region.control().page_out(0..PAGES * PAGE).expect("out");
         assert_eq!(touch(&region, 0..PAGES), expected);
         assert!(region.stats().stored_faults > 0 && region.stats().first_touches > 0);
+    }
+}
+
+/// A page of which the words are others, as those of its neighbours are, in the same order.
+fn words(number: usize, page: &mut [u8]) {
+    let mut state = number as u64 + 1;
+    page.chunks_exact_mut(8).enumerate().for_each(|(at, word)| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let value = if at % 4 == 0 { state >> 32 } else { (number / 64 + at) as u64 };
+        word.copy_from_slice(&value.to_le_bytes());
+    });
+    page[9] = number as u8;
+}
+
+/// Tables, a dictionary and units are read, none of which the region had when it was mapped.
+#[test]
+fn faults_on_pages_that_became_denser_allocate_nothing() {
+    let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
+    for density in [Density::Balanced, Density::Dense] {
+        let tiers = Some(TiersConfig::new(density));
+        let config = RegionConfig { tiers, ..RegionConfig::default() };
+        let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");
+        region.as_mut_slice().chunks_mut(PAGE).enumerate().for_each(|(at, page)| words(at, page));
+        let expected: u64 = (0..PAGES).map(|number| u64::from(number as u8)).sum();
+        for order in [7, 1] {
+            region.control().page_out(0..PAGES * PAGE).expect("out");
+            region.control().densify().expect("room");
+            let stat = region.tier_stat().expect("it has tiers");
+            assert!(stat.denser > PAGES as u64 / 2, "{stat:?}");
+            let units = region.store_stat().expect("a device").units.map_or(0, |it| it.pages);
+            assert_eq!(units > 0, density == Density::Dense, "{units} pages in units");
+            assert_eq!(touch(&region, (0..PAGES).map(|page| page * order % PAGES)), expected);
+        }
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
     }
 }
 

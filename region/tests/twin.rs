@@ -7,7 +7,8 @@
 //! region is compared as a whole, dropped, and mapped anew.
 //!
 //! This is done over both stores. Either each region has a zram device of its own, or all share one
-//! cache of 256 KiB, before a disk that fails now and then.
+//! cache of 256 KiB, before a disk that fails now and then. And it is done with devices that have
+//! tiers and units. There a thread makes pages denser now and then, while another uses the region.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. `RAMFOLD_SEED` repeats a run.
 //! The long form is 10^8:
@@ -27,15 +28,16 @@ mod rough;
 mod setting;
 
 use ramfold_region::{
-    FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionControl, RegionError,
-    StoreConfig,
+    Density, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionControl,
+    RegionError, StoreConfig, TiersConfig,
 };
 use rng::Rng;
 use rough::RoughDisk;
 use std::io::Write;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 1500; // no multiple of a group's 64
@@ -47,6 +49,8 @@ const CACHE_BYTES: u64 = 256 << 10;
 #[derive(Clone, Copy)]
 enum Stores {
     Zram,
+    /// The same, with tiers.
+    Tiers(Density),
     /// A cache before a disk. One in so many requests to the disk fails.
     Zswap {
         fails_every: u64,
@@ -56,8 +60,19 @@ enum Stores {
 struct Bench {
     pager: Arc<Pager>,
     store: StoreConfig,
+    tiers: Option<TiersConfig>,
     /// A control for the region of each thread.
     controls: Vec<Mutex<RegionControl>>,
+    /// Pages that became denser in regions that ended.
+    denser: AtomicU64,
+}
+
+impl Bench {
+    /// The region of a pair is about to end.
+    fn note_denser(&self, pair: &Pair) {
+        let denser = pair.region.tier_stat().map_or(0, |stat| stat.denser);
+        self.denser.fetch_add(denser, Ordering::SeqCst);
+    }
 }
 
 struct Pair {
@@ -68,11 +83,16 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(pager: &Arc<Pager>, store: &StoreConfig, thread: usize) -> Pair {
+    fn new(
+        pager: &Arc<Pager>,
+        (store, tiers): (&StoreConfig, Option<TiersConfig>),
+        thread: usize,
+    ) -> Pair {
         let store = store.clone();
         let resident_limit = thread.is_multiple_of(2).then_some(2 << 20);
         let quads = if thread % 4 < 2 { Quads::Always } else { Quads::default() };
-        let config = RegionConfig { store, resident_limit, quads, ..RegionConfig::default() };
+        let config =
+            RegionConfig { store, tiers, resident_limit, quads, ..RegionConfig::default() };
         let region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
         Pair { region, twin: vec![0; PAGES * PAGE], gone: vec![false; PAGES], thread }
     }
@@ -170,6 +190,10 @@ fn pin(pair: &mut Pair, other: &RegionControl, rng: &mut Rng) {
 
 fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
     let range = pages(rng, 10);
+    if bench.tiers.is_some() && rng.below(8) > 0 {
+        let other = bench.controls[rng.below(THREADS)].lock().expect("no thread panicked").clone();
+        return swallow_gone(other.densify());
+    }
     if rng.below(8) > 0 {
         let whole = pair.is_whole(&range);
         assert_eq!(pair.region.unmap(range.clone()).is_ok(), whole);
@@ -179,7 +203,8 @@ fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
         return;
     }
     pair.compare_all();
-    *pair = Pair::new(&bench.pager, &bench.store, pair.thread);
+    bench.note_denser(pair);
+    *pair = Pair::new(&bench.pager, (&bench.store, bench.tiers), pair.thread);
     *bench.controls[own].lock().expect("no thread panicked") = pair.region.control();
 }
 
@@ -193,8 +218,13 @@ fn swallow_gone(outcome: Result<(), RegionError>) {
 fn run(config: PagerConfig, stores: Stores) {
     let Some(pager) = setting::pager(&config) else { return };
     let (disk, trouble) = RoughDisk::new(256 << 20);
+    let age = Duration::from_secs(1);
+    let tiers = match stores {
+        Stores::Tiers(density) => Some(TiersConfig { age, ..TiersConfig::new(density) }),
+        Stores::Zram | Stores::Zswap { .. } => None,
+    };
     let store = match stores {
-        Stores::Zram => StoreConfig::Zram,
+        Stores::Zram | Stores::Tiers(_) => StoreConfig::Zram,
         Stores::Zswap { fails_every } => {
             let cache = cache::cache(&pager, CACHE_BYTES, Some(disk));
             trouble.fails_every.store(fails_every, Ordering::SeqCst);
@@ -204,9 +234,9 @@ fn run(config: PagerConfig, stores: Stores) {
     let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
-        (0..THREADS).map(|thread| Pair::new(&pager, &store, thread)).collect();
+        (0..THREADS).map(|thread| Pair::new(&pager, (&store, tiers), thread)).collect();
     let controls = pairs.iter().map(|pair| Mutex::new(pair.region.control())).collect();
-    let bench = Bench { pager, store, controls };
+    let bench = Bench { pager, store, tiers, controls, denser: AtomicU64::new(0) };
     std::thread::scope(|scope| {
         for (own, pair) in pairs.iter_mut().enumerate() {
             let bench = &bench;
@@ -223,6 +253,9 @@ fn run(config: PagerConfig, stores: Stores) {
     }
     let faults: u64 = pairs.iter().map(|pair| pair.region.stats().refaults()).sum();
     assert!(faults > 0, "pages came and went");
+    pairs.iter().for_each(|pair| bench.note_denser(pair));
+    let denser = bench.denser.load(Ordering::SeqCst);
+    assert_eq!(denser > 0, tiers.is_some(), "{denser} pages became denser");
     if let StoreConfig::Zswap { cache, .. } = &bench.store {
         let stat = cache.stat();
         assert!(stat.written_back_pages > 0 && stat.disk_loads > 0, "the disk was used: {stat}");
@@ -249,6 +282,16 @@ fn bytes_are_what_was_written_last_with_a_thread_that_serves() {
         PagerConfig { fault_mode: Some(FaultMode::Thread), ..PagerConfig::default() },
         Stores::Zram,
     );
+}
+
+#[test]
+fn bytes_are_what_was_written_last_in_dense_units() {
+    run(PagerConfig::default(), Stores::Tiers(Density::Dense));
+}
+
+#[test]
+fn bytes_are_what_was_written_last_with_balanced_tiers() {
+    run(PagerConfig::default(), Stores::Tiers(Density::Balanced));
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub use backing::BdStat;
 pub use cells::{SharedStat, TroubleStat, UnitStat};
 pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuard};
 pub use device::{HoldStat, Zram};
-pub use post::{Policy, PolicyConfig, TierPass, Tiers};
+pub use post::{Policy, PolicyConfig, Tending, TierPass, Tiers};
 pub use report::{BlockState, IoStat, Metadata, MmStat, ZramCheck, ZramDefect, ZramStat};
 #[cfg(feature = "study")]
 pub use terms::study;

@@ -123,6 +123,11 @@ impl Contexts {
         whole(context.decompress_using_ddict(page, blob, &dictionary.decompress), page.len())
     }
 
+    /// Builds what reading needs.
+    pub(crate) fn prepare_to_read(&mut self) -> Result<(), CodecError> {
+        self.decompressor().map(|_| ())
+    }
+
     fn decompressor(&mut self) -> Result<&mut DCtx<'static>, CodecError> {
         match &mut self.decompressor {
             Some(context) => Ok(context),

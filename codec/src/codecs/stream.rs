@@ -17,7 +17,7 @@
 use super::dictionary::Dictionary;
 use super::unit::UnitRoom;
 use crate::algorithms::{deflate, lz4, lz4hc, lzo, pagelz, zstd};
-use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX};
+use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, UNIT_LEN_MAX};
 use std::fmt;
 use std::ops::Range;
 
@@ -123,6 +123,12 @@ impl Stream {
         }
         self.zstd.decompress(frame, unit)?;
         Ok(unit)
+    }
+
+    /// Makes room for any unit whose frame has at most `frame_len` bytes, and what decompresses it.
+    pub(crate) fn prepare_units(&mut self, frame_len: usize) -> Result<(), CodecError> {
+        self.unit.room(frame_len, UNIT_LEN_MAX)?;
+        self.zstd.prepare_to_read()
     }
 
     /// Compresses `page`, whose length was checked.

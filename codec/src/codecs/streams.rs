@@ -81,12 +81,43 @@ impl Streams {
     ///
     /// [`CodecError::NoMemory`] if there is none for the contexts.
     pub fn prepare(&self, codec: &Codec) -> Result<(), CodecError> {
-        self.slots.iter().try_for_each(|slot| {
-            let mut lease = Lease { slot: slot.lock(), bytes: &self.bytes };
+        self.each(|stream| {
             let mut page = [7; PAGE_LEN_MAX];
-            let blob = codec.compress(&mut lease, &page)?.to_vec();
-            codec.decompress(&mut lease, &blob, &mut page)
+            let blob = codec.compress(stream, &page)?.to_vec();
+            codec.decompress(stream, &blob, &mut page)
         })
+    }
+
+    /// Builds in all streams what decompressing pages of `codec` needs, so that it is not built
+    /// later. Waits for streams that are in use.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::NoMemory`] if there is none for the contexts.
+    pub fn prepare_to_read(&self, codec: &Codec) -> Result<(), CodecError> {
+        let mut page = [7; PAGE_LEN_MAX];
+        let mut once = Stream::new();
+        let blob = codec.compress(&mut once, &page)?;
+        self.each(|stream| codec.decompress(stream, blob, &mut page))
+    }
+
+    /// Makes room in all streams for units whose frames have at most `frame_len` bytes, so that
+    /// [`Stream::unpack_unit`] allocates nothing. Waits for streams that are in use.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::NoMemory`] if there is no room.
+    pub fn prepare_units(&self, frame_len: usize) -> Result<(), CodecError> {
+        self.each(|stream| stream.prepare_units(frame_len))
+    }
+
+    fn each(
+        &self,
+        mut work: impl FnMut(&mut Stream) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        self.slots
+            .iter()
+            .try_for_each(|slot| work(&mut Lease { slot: slot.lock(), bytes: &self.bytes }))
     }
 
     /// Waits for each stream once, and calls `pause` while one is in use. All work with a stream

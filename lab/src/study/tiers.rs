@@ -123,9 +123,7 @@ fn device(pages: usize, density: Density) -> Result<Arc<Zram>, LabError> {
     let bytes = (pages * PAGE_SIZE) as u64;
     let failed = LabError::store::<zsmalloc::MemoryError>;
     let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(failed("zram"))?;
-    let mut config = ZramConfig::new("lab", bytes);
-    config.track_ages = density != Density::Fast;
-    config.recompression[2] = density.learning_codec();
+    let config = ZramConfig::new("lab", bytes).with_tiers(density);
     Zram::new(memory, config).map(Arc::new).map_err(LabError::store("zram"))
 }
 

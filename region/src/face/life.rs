@@ -17,6 +17,7 @@ use crate::upkeep::Pager;
 use host::fault::{begin_call, is_blocked};
 use host::{FaultError, FaultMode, PAGE_SIZE, Span};
 use std::sync::Arc;
+use zram::Density;
 
 /// What every region has, besides its bytes.
 pub(super) struct Life {
@@ -50,6 +51,9 @@ impl Life {
         let store = Store::new(pager.memory(), span.pages(), config)?;
         if store.has_disk() {
             pager.shared.prepare_reads(store.reads_in_handler())?;
+        }
+        if store.density() != Density::Fast {
+            pager.start_tending()?;
         }
         let folded = Folded::new(&pager.shared, span, store, config.quads);
         watch(&folded, pager)?;

@@ -238,6 +238,12 @@ impl Region {
         self.folded.store.zram().map(zram::Zram::stat)
     }
 
+    /// What the tiers of its pages hold, if it has some.
+    pub fn tier_stat(&self) -> Option<zram::TierStat> {
+        let _call = begin_call();
+        self.folded.store.zram().and_then(zram::Zram::tier_stat)
+    }
+
     /// Ends the region. With [`Teardown::Range`] this returns in microseconds, whatever the size.
     pub fn teardown(mut self, teardown: Teardown) {
         self.life.teardown = teardown;

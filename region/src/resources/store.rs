@@ -16,10 +16,13 @@
 //! Lock: none here; the caller has the group's, and the store takes a stream's and a cell's.
 
 use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
-use host::PAGE_SIZE;
+use host::{PAGE_SIZE, Rank, RankedMutex};
 use std::sync::Arc;
-use zram::{Memory, Zram, ZramConfig};
+use zram::{Density, Memory, TierPass, TiersConfig, Zram, ZramConfig};
 use zswap::{Area, FreeWhen, GroupId, Loaded, Zswap};
+
+/// Pages that become denser in one turn: some milliseconds of work. A fork waits for a turn.
+const TURN_PAGES: u64 = 16;
 
 /// The store of one region.
 pub(crate) struct Store {
@@ -30,8 +33,16 @@ pub(crate) struct Store {
 }
 
 enum Kind {
-    Zram(Box<Zram>),
-    Zswap { area: Area, cache: Arc<Zswap>, group: GroupId },
+    Zram {
+        device: Box<Zram>,
+        /// What makes its pages denser, until the thread that does it has taken it.
+        pass: RankedMutex<Option<TierPass>>,
+    },
+    Zswap {
+        area: Area,
+        cache: Arc<Zswap>,
+        group: GroupId,
+    },
 }
 
 /// The result of a read that does not wait.
@@ -51,7 +62,16 @@ impl Store {
         config: &RegionConfig,
     ) -> Result<Store, RegionError> {
         let kind = match &config.store {
-            StoreConfig::Zram => Kind::Zram(Box::new(device(memory, pages, config)?)),
+            StoreConfig::Zram => {
+                let device = Box::new(device(memory, pages, config)?);
+                let tiers = config.tiers.filter(has_tiers);
+                let begin = |config| TierPass::begin(&device, config, TURN_PAGES);
+                let pass = tiers.map(begin).transpose().map_err(RegionError::Tiers)?;
+                Kind::Zram { device, pass: RankedMutex::new(Rank::Leaf, pass) }
+            }
+            StoreConfig::Zswap { .. } if config.tiers.is_some_and(|it| has_tiers(&it)) => {
+                return Err(RegionError::NoTiers);
+            }
             StoreConfig::Zswap { cache, group } => {
                 if !Arc::ptr_eq(cache.memory(), memory) {
                     return Err(RegionError::OtherMemory);
@@ -74,7 +94,7 @@ impl Store {
     /// Whether pages may get to a disk.
     pub(crate) fn has_disk(&self) -> bool {
         match &self.kind {
-            Kind::Zram(_) => false,
+            Kind::Zram { .. } => false,
             Kind::Zswap { cache, .. } => cache.config().backing.is_some(),
         }
     }
@@ -82,7 +102,7 @@ impl Store {
     /// Whether a signal handler may run all the code that reads such pages.
     pub(crate) fn reads_in_handler(&self) -> bool {
         match &self.kind {
-            Kind::Zram(_) => true,
+            Kind::Zram { .. } => true,
             Kind::Zswap { cache, .. } => cache.reads_a_file(),
         }
     }
@@ -91,7 +111,7 @@ impl Store {
     pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refusal> {
         let page = page as u64;
         match &self.kind {
-            Kind::Zram(zram) => Ok(zram.write_page_if_room(page, data)?),
+            Kind::Zram { device: zram, .. } => Ok(zram.write_page_if_room(page, data)?),
             Kind::Zswap { area, group, .. } => Ok(area.store_if_room(page, data, *group)?),
         }
     }
@@ -100,7 +120,7 @@ impl Store {
     /// again is of no use. The caller holds no lock.
     pub(crate) fn make_room(&self) -> bool {
         match &self.kind {
-            Kind::Zram(zram) => {
+            Kind::Zram { device: zram, .. } => {
                 zram.make_room();
                 true
             }
@@ -111,13 +131,13 @@ impl Store {
     /// How often in a row room may be made for one page. Other threads may take what a cache frees.
     pub(crate) fn room_tries(&self) -> u32 {
         match &self.kind {
-            Kind::Zram(_) => 1,
+            Kind::Zram { .. } => 1,
             Kind::Zswap { .. } => 256,
         }
     }
 
     /// Fills `data` with a stored page, unless that is on a disk. The fault path may call this: see
-    /// [`Zram::read_page`] and [`Area::peek_in_memory`].
+    /// [`Zram::read_last`] and [`Area::peek_in_memory`].
     pub(crate) fn read(&self, page: usize, data: &mut [u8]) -> Read {
         #[cfg(test)]
         // relaxed: one thread.
@@ -126,7 +146,7 @@ impl Store {
         }
         let page = page as u64;
         match &self.kind {
-            Kind::Zram(zram) => match zram.read_page(page, data) {
+            Kind::Zram { device: zram, .. } => match zram.read_last(page, data) {
                 Ok(()) => Read::Done,
                 Err(_) => Read::Failed,
             },
@@ -141,7 +161,7 @@ impl Store {
     /// Starts loading a stored page, which is about to be read.
     pub(crate) fn prefetch(&self, page: usize) {
         match &self.kind {
-            Kind::Zram(zram) => zram.prefetch_page(page as u64),
+            Kind::Zram { device: zram, .. } => zram.prefetch_page(page as u64),
             Kind::Zswap { area, .. } => area.prefetch(page as u64),
         }
     }
@@ -151,7 +171,7 @@ impl Store {
     /// [`Store::reads_in_handler`] is true: see [`Area::peek`].
     pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {
         match &self.kind {
-            Kind::Zram(_) => self.read(page, data) == Read::Done,
+            Kind::Zram { .. } => self.read(page, data) == Read::Done,
             Kind::Zswap { area, .. } => {
                 matches!(area.peek(page as u64, data), Ok(Loaded::Memory | Loaded::Disk))
             }
@@ -169,7 +189,7 @@ impl Store {
     pub(crate) fn discard(&self, first: usize, count: usize) {
         let pages = first as u64..(first + count) as u64;
         match &self.kind {
-            Kind::Zram(zram) => {
+            Kind::Zram { device: zram, .. } => {
                 let discarded = zram.discard_pages(pages);
                 debug_assert!(discarded.is_ok(), "the pages are the device's");
             }
@@ -180,7 +200,7 @@ impl Store {
     /// Forgets copies of pages that came back.
     pub(crate) fn drop_copies(&self, first: usize, count: usize) {
         match &self.kind {
-            Kind::Zram(_) => self.discard(first, count),
+            Kind::Zram { .. } => self.discard(first, count),
             Kind::Zswap { area, .. } => area.drop_copies(first as u64..(first + count) as u64),
         }
     }
@@ -197,7 +217,7 @@ impl Store {
     /// Bytes that dropping the store frees, and that are not yet counted as pending.
     pub(crate) fn pending_bytes(&self) -> u64 {
         match &self.kind {
-            Kind::Zram(zram) => zram.compr_data_size(),
+            Kind::Zram { device: zram, .. } => zram.compr_data_size(),
             // The area was left, and the cache itself counts that as pending.
             Kind::Zswap { .. } => 0,
         }
@@ -206,7 +226,7 @@ impl Store {
     /// Bytes of the region's objects.
     pub(crate) fn compr_data_size(&self) -> u64 {
         match &self.kind {
-            Kind::Zram(zram) => zram.compr_data_size(),
+            Kind::Zram { device: zram, .. } => zram.compr_data_size(),
             Kind::Zswap { area, .. } => area.stat().compr_data_size,
         }
     }
@@ -214,7 +234,7 @@ impl Store {
     /// About the bytes of frames that become free with the region's objects.
     pub(crate) fn frame_bytes(&self) -> u64 {
         match &self.kind {
-            Kind::Zram(zram) => zram.object_bytes_resident(),
+            Kind::Zram { device: zram, .. } => zram.object_bytes_resident(),
             Kind::Zswap { area, .. } => area.stat().compr_data_size,
         }
     }
@@ -222,15 +242,28 @@ impl Store {
     /// Pages on the cache's disk.
     pub(crate) fn disk_pages(&self) -> u64 {
         match &self.kind {
-            Kind::Zram(_) => 0,
+            Kind::Zram { .. } => 0,
             Kind::Zswap { area, .. } => area.stat().disk_pages,
+        }
+    }
+
+    /// How dense its pages become while they stay out. [`Density::Fast`] without tiers.
+    pub(crate) fn density(&self) -> Density {
+        self.zram().map_or(Density::Fast, Zram::density)
+    }
+
+    /// The work on the tiers of its pages, once.
+    pub(crate) fn take_pass(&self) -> Option<TierPass> {
+        match &self.kind {
+            Kind::Zram { pass, .. } => pass.lock().take(),
+            Kind::Zswap { .. } => None,
         }
     }
 
     /// The device, for its counters.
     pub(crate) fn zram(&self) -> Option<&Zram> {
         match &self.kind {
-            Kind::Zram(zram) => Some(zram),
+            Kind::Zram { device: zram, .. } => Some(zram),
             Kind::Zswap { .. } => None,
         }
     }
@@ -238,11 +271,17 @@ impl Store {
 
 /// A device of as many pages, which the fault path can read at once.
 fn device(memory: &Arc<Memory>, pages: usize, config: &RegionConfig) -> Result<Zram, RegionError> {
-    let mut device = ZramConfig::new(&config.name, (pages * PAGE_SIZE) as u64);
+    let density = config.tiers.map_or(Density::Fast, |tiers| tiers.density);
+    let device = ZramConfig::new(&config.name, (pages * PAGE_SIZE) as u64);
+    let mut device = device.with_tiers(density);
     device.algorithm = config.algorithm.clone();
     device.chain_order = config.chain_order;
     device.mem_limit = config.store_limit;
     let zram = Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)?;
     zram.prepare().map_err(RegionError::Codec)?;
     Ok(zram)
+}
+
+fn has_tiers(config: &TiersConfig) -> bool {
+    config.density != Density::Fast
 }

@@ -44,6 +44,9 @@ impl Folded {
         if running != trials {
             defects.push(format!("trials: counted {running:?}, found {trials:?} (D1)"));
         }
+        if let Some(Err(defect)) = self.store.zram().map(zram::Zram::check) {
+            defects.push(format!("its store: {defect}"));
+        }
         defects
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   PagerConfig ----- FaultCosts             measured, unless the caller gives them
-//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order and limit are the device's
+//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order, limit and tiers are the device's
 //!                `--- StoreConfig::Zswap     they are the cache's, and the group's in it
 //! ```
 //!
@@ -13,7 +13,7 @@
 use host::FaultMode;
 use std::sync::Arc;
 use std::time::Duration;
-use zram::{Algorithm, Codec};
+use zram::{Algorithm, Codec, TiersConfig};
 use zswap::{GroupId, Zswap};
 
 /// The settings of a pager.
@@ -125,6 +125,12 @@ pub struct RegionConfig {
     /// For a device of its own: the most bytes that compressed pages may take; 0 means no limit. A
     /// page that does not fit stays in memory.
     pub store_limit: u64,
+    /// For a device of its own: how much denser pages become while they stay out. A thread of the
+    /// pager does that, and all of its regions share it. `None`, or the density
+    /// [`Fast`](crate::Density::Fast), means that pages stay as they left. An age begins when a
+    /// page leaves, because a page that comes back is gone from the store. There is no disk, so
+    /// `write_back` means nothing.
+    pub tiers: Option<TiersConfig>,
     /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN). `None`
     /// means all of them. With a limit, first touches are faults too, so that the limit is kept
     /// from the first page on.
@@ -134,7 +140,7 @@ pub struct RegionConfig {
 }
 
 impl Default for RegionConfig {
-    /// A device of its own, lz4, chain order 3, no limits, neighbours if they pay.
+    /// A device of its own, lz4, chain order 3, no tiers, no limits, neighbours if they pay.
     fn default() -> RegionConfig {
         RegionConfig {
             name: "region".into(),
@@ -142,6 +148,7 @@ impl Default for RegionConfig {
             algorithm: Codec::new(Algorithm::Lz4),
             chain_order: 3,
             store_limit: 0,
+            tiers: None,
             resident_limit: None,
             quads: Quads::default(),
         }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup,
-//!    UnknownLength, TooManyMappings, NotPinned, Pinned, FieldFull
+//!    UnknownLength, TooManyMappings, NotPinned, Pinned, FieldFull, NoTiers
 //!                                             the caller asked for what cannot be
 //!    SignalBlocked                            the thread could not touch the region
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
-//!    Store, Cache, Algorithm, Codec, Host, FaultPath, Thread
+//!    Store, Cache, Algorithm, Codec, Tiers, Tending, Host, FaultPath, Thread
 //!                                             refused by what is below: see `source`
 //! ```
 //!
@@ -16,7 +16,7 @@
 
 use host::{FaultError, FaultMode, HostError};
 use std::fmt;
-use zram::{DiskError, ZramError};
+use zram::{DiskError, PostError, ZramError};
 use zswap::{AlgorithmError, ZswapError};
 
 /// Why something could not be done to a region. No byte has changed then, although pages may have
@@ -98,6 +98,13 @@ pub enum RegionError {
         /// Mappings that they may make.
         max: u64,
     },
+    /// Pages of the region stay as they left: it has no tiers. A region over a cache cannot have
+    /// some.
+    NoTiers,
+    /// The settings of the tiers are not valid.
+    Tiers(std::io::Error),
+    /// There is no memory to make pages denser.
+    Tending(PostError),
     /// The cache has no room for an area.
     Cache(ZswapError),
     /// The contexts of the cache's algorithm could not be made.
@@ -164,6 +171,12 @@ impl fmt::Display for RegionError {
                  give back longer ranges; or raise vm.max_map_count, of which they have an eighth, \
                  or PagerConfig::mappings_max"
             ),
+            RegionError::NoTiers => f.write_str(
+                "the region has no tiers: give it a store of its own, and settings of tiers with \
+                 the density balanced or dense",
+            ),
+            RegionError::Tiers(error) => error.fmt(f),
+            RegionError::Tending(error) => error.fmt(f),
             RegionError::Cache(error) => error.fmt(f),
             RegionError::Algorithm(error) => error.fmt(f),
             RegionError::Store(error) => error.fmt(f),
@@ -178,6 +191,8 @@ impl fmt::Display for RegionError {
 impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            RegionError::Tiers(error) => Some(error),
+            RegionError::Tending(error) => Some(error),
             RegionError::Cache(error) => Some(error),
             RegionError::Algorithm(error) => Some(error),
             RegionError::Store(error) => Some(error),

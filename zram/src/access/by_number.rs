@@ -41,6 +41,22 @@ impl Zram {
         self.counted_read(self.load_page(page, data))
     }
 
+    /// As [`Zram::read_page`], for an owner that keeps the page elsewhere from now on, and discards
+    /// it here before long. So a page of a unit stays in it.
+    ///
+    /// After [`Zram::prepare`] a signal handler may call this, whatever the algorithms, and with
+    /// tiers. It may interrupt any code except the device's own and its memory's. The call
+    /// allocates nothing and does not panic. It may wait for the locks of the slot and of its unit,
+    /// and for a stream. None of this holds with a backing disk, or with shared pages.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Zram::read_page`].
+    pub fn read_last(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+        self.check_page(page, data.len())?;
+        self.counted_read(self.load_last(page, data))
+    }
+
     /// Starts loading the content of page `page`, which is about to be read.
     pub fn prefetch_page(&self, page: u64) {
         if page < self.pages() {

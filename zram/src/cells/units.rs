@@ -86,6 +86,9 @@ fn cells_of(number: u64) -> Range<u64> {
 }
 
 impl Units {
+    /// Bytes of the longest frame.
+    pub(crate) const FRAME_MAX: usize = PIECES * PAGE_SIZE;
+
     /// No unit yet, for a device of so many pages. Tables are touched where units come.
     pub(crate) fn new(pool: &Arc<Pool>, pages: u64) -> Result<Units, MemoryError> {
         let units = unit_of(pages - 1) + 1;
@@ -160,7 +163,7 @@ impl Units {
         frame: &[u8],
         (members, joining): (u16, u16),
     ) -> Result<(), AllocError> {
-        debug_assert!(frame.len() <= PIECES * PAGE_SIZE, "a frame has at most {PIECES} pieces");
+        debug_assert!(frame.len() <= Units::FRAME_MAX, "a frame has at most {PIECES} pieces");
         let mut objects: [Option<Object<'_>>; PIECES] = [const { None }; PIECES];
         for (object, piece) in objects.iter_mut().zip(frame.chunks(PAGE_SIZE)) {
             // Longer objects are freed in return, so the limit does not apply.

@@ -62,6 +62,11 @@ impl Tiering {
         is_free
     }
 
+    /// The density that was asked for.
+    pub(crate) fn density(&self) -> Density {
+        self.state.lock().density
+    }
+
     /// Whether a thread of tiers works on the device.
     pub(crate) fn has_owner(&self) -> bool {
         self.state.lock().has_owner

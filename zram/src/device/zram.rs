@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use codec::{Codec, Stream, Streams};
+use codec::{Codec, CodecError, Stream, Streams};
 use disk::DiskError;
 use host::{HeldRank, PAGE_SIZE, Rank, cpu};
 use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
@@ -133,18 +133,30 @@ impl Zram {
         self.streams.with(cpu::current_hint(), work)
     }
 
-    /// Builds beforehand what the algorithm needs to read and write pages, so that reading builds
-    /// nothing. An algorithm with streams needs this before a signal handler reads.
+    /// Builds beforehand what the algorithm needs to read and write pages, and what the algorithms
+    /// for recompression and units need to be read. So reading builds nothing. An algorithm with
+    /// streams needs this before a signal handler reads.
     ///
     /// # Errors
     ///
     /// [`DiskError::NoMemory`].
     pub fn prepare(&self) -> Result<(), DiskError> {
         let _held = HeldRank::enter(Rank::Stream);
-        for codec in self.codecs().filter(|codec| codec.needs_stream_to_decompress()) {
-            self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
+        self.prepare_streams().map_err(|_| DiskError::NoMemory)
+    }
+
+    fn prepare_streams(&self) -> Result<(), CodecError> {
+        let ZramConfig { algorithm, recompression, .. } = &self.config;
+        if algorithm.needs_stream_to_decompress() {
+            self.streams.prepare(algorithm)?;
         }
-        Ok(())
+        let others = recompression.iter().flatten();
+        let mut streamed = others.filter(|codec| codec.needs_stream_to_decompress());
+        streamed.try_for_each(|codec| self.streams.prepare_to_read(codec))?;
+        match self.values.units {
+            Some(_) => self.streams.prepare_units(Units::FRAME_MAX),
+            None => Ok(()),
+        }
     }
 
     /// Compacts, and runs what is deferred. It is for a caller that was refused because there was

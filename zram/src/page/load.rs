@@ -4,7 +4,7 @@
 //!   without a stream: lock the slot, decode --> the page
 //!                                           `--> it needs a stream: take one, try once more
 //!                                           `--> it is on the backing disk: see `fetch`
-//!   it was in a unit: it is taken out, see `take_out`
+//!   it was in a unit: it is taken out, see `take_out`, unless it was read for the last time
 //! ```
 //!
 //! Invariant: a page that fails to decode is an error, and stays unchanged. No read fails because
@@ -19,32 +19,50 @@ use super::decode::{Decoded, undecoded};
 use crate::cells::{Stored, bump};
 use crate::device::Zram;
 
+/// What becomes of a page that was read.
+#[derive(Clone, Copy)]
+enum After {
+    /// It is in use, and likely to be read again.
+    Used,
+    /// It is discarded before long.
+    Over,
+}
+
 impl Zram {
     /// Reads a whole page.
     pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
-        match self.load_here(page, data)? {
+        self.load(page, After::Used, data)
+    }
+
+    /// Reads a whole page for the last time.
+    pub(crate) fn load_last(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+        self.load(page, After::Over, data)
+    }
+
+    fn load(&self, page: u64, after: After, data: &mut [u8]) -> Result<(), DiskError> {
+        match self.load_here(page, after, data)? {
             Decoded::Back(place) => self.load_back(page, place, data),
             Decoded::Page => Ok(()),
         }
     }
 
-    /// As `load_page`, if the page is in memory. A stream is taken only for an algorithm that needs
-    /// one. The first look may find that out.
-    fn load_here(&self, page: u64, data: &mut [u8]) -> Result<Decoded, DiskError> {
+    /// As `load`, if the page is in memory. A stream is taken only for an algorithm that needs one.
+    /// The first look may find that out.
+    fn load_here(&self, page: u64, after: After, data: &mut [u8]) -> Result<Decoded, DiskError> {
         if !self.config.algorithm.needs_stream_to_decompress() {
-            match self.read_slot(page, None, data) {
+            match self.read_slot(page, (None, after), data) {
                 Err(CodecError::NeedsStream) => {}
                 found => return found.map_err(|error| undecoded(page, error)),
             }
         }
-        let found = self.with_stream(|stream| self.read_slot(page, Some(stream), data));
+        let found = self.with_stream(|stream| self.read_slot(page, (Some(stream), after), data));
         found.map_err(|error| undecoded(page, error))
     }
 
     fn read_slot(
         &self,
         page: u64,
-        mut stream: Option<&mut Stream>,
+        (mut stream, after): (Option<&mut Stream>, After),
         data: &mut [u8],
     ) -> Result<Decoded, CodecError> {
         match self.slots.lock(page) {
@@ -52,7 +70,7 @@ impl Zram {
                 self.accessed(page, &mut slot);
                 let decoded = self.decode(&slot, stream.as_deref_mut(), data)?;
                 if let Stored::Unit { .. } = Stored::in_cell(&slot)
-                    && let Some(stream) = stream
+                    && let (Some(stream), After::Used) = (stream, after)
                 {
                     self.take_out_read(page, &mut slot, stream, data);
                 }
@@ -94,7 +112,7 @@ mod tests {
         device.store_page(3, 0, &text).expect("room");
         device.recompress(&Recompress::with(1)).expect("it runs");
         let mut data = [0; PAGE_SIZE];
-        let found = device.read_slot(3, None, &mut data);
+        let found = device.read_slot(3, (None, After::Used), &mut data);
         assert_eq!(found, Err(CodecError::NeedsStream), "zstd does not decode without a stream");
         device.load_page(3, &mut data).expect("it takes one");
         assert!(data[..] == text[..], "the page comes back");

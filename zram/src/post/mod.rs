@@ -26,5 +26,6 @@ mod uses;
 mod write_back;
 
 pub use policy::{Policy, PolicyConfig};
+pub use tend::Tending;
 pub use tiers::{TierPass, Tiers};
 pub(crate) use uses::Uses;

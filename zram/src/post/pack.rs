@@ -33,9 +33,7 @@ use super::candidates::{Candidate, Candidates, Kinds};
 use super::rule::Rule;
 use crate::cells::flags::{self, INCOMPRESSIBLE, PP, priority};
 use crate::cells::totals::change;
-use crate::cells::unit::{
-    PIECES, UNIT_PAGES, UNIT_PAGES_MIN, UnitState, bit_of, pages_of, unit_of,
-};
+use crate::cells::unit::{UNIT_PAGES, UNIT_PAGES_MIN, UnitState, bit_of, pages_of, unit_of};
 use crate::cells::{Stored, Units, bump, stored};
 use crate::device::Zram;
 use crate::page::undecoded;
@@ -178,7 +176,7 @@ impl<'z> Packing<'z> {
         let least = if run.unit.is_too_dead() { 0 } else { cost_bytes / SAVED_PART };
         let pays = |frame: &[u8]| {
             let is_smaller = self.zram.frame_cost(frame.len()) + least <= cost_bytes;
-            frame.len() <= PIECES * PAGE_SIZE && is_smaller
+            frame.len() <= Units::FRAME_MAX && is_smaller
         };
         // A codec that fails is no error.
         let Some(frame) = packer.pack(unit).ok().filter(|frame| pays(frame)) else {

@@ -63,6 +63,42 @@ struct Tender<'z> {
     now: u32,
 }
 
+/// The work of [`Zram::tend`] a slice at a time, for an owner that has other work in between.
+#[derive(Debug)]
+pub struct Tending {
+    rule: Rule,
+    page: u64,
+    /// Tables are yet to be trained.
+    train: bool,
+}
+
+impl Tending {
+    /// Begins with the first page.
+    pub fn begin(config: &TiersConfig) -> Tending {
+        Tending { rule: Rule::new(config), page: 0, train: true }
+    }
+
+    /// Works on some pages, or trains tables. False if it has worked on all pages.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Zram::tend`].
+    pub fn go_on(&mut self, device: &Zram) -> Result<bool, PostError> {
+        if device.ages.is_none() {
+            return Err(PostError::Invalid("the device does not note when pages are used"));
+        }
+        match device.tend_slice(&self.rule, self.page..self.page + SLICE_PAGES, self.train)? {
+            Slice::Train => {
+                self.train = false;
+                device.train()?;
+            }
+            Slice::Next(next) => self.page = next,
+            Slice::Last => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 impl Zram {
     /// Brings every page to the tier where it should be, at once and however long it takes. A
     /// [`Tiers`](super::Tiers) does this by itself. Tables are trained first, if there are enough
@@ -72,20 +108,9 @@ impl Zram {
     ///
     /// [`PostError::NoMemory`], and [`PostError::Invalid`] if the device does not note ages.
     pub fn tend(&self, config: &TiersConfig) -> Result<(), PostError> {
-        if self.ages.is_none() {
-            return Err(PostError::Invalid("the device does not note when pages are used"));
-        }
-        let (rule, mut page, mut train) = (Rule::new(config), 0, true);
-        loop {
-            match self.tend_slice(&rule, page..page + SLICE_PAGES, train)? {
-                Slice::Train => {
-                    train = false;
-                    self.train()?;
-                }
-                Slice::Next(next) => page = next,
-                Slice::Last => return Ok(()),
-            }
-        }
+        let mut tending = Tending::begin(config);
+        while tending.go_on(self)? {}
+        Ok(())
     }
 
     /// Works on the pages of a slice, or on as many after it if they are absent. With `train` it

@@ -11,6 +11,11 @@ use crate::post::Uses;
 use crate::terms::{Density, PRIORITIES, Tier, TierStat};
 
 impl Zram {
+    /// How dense tiers are to make the pages. [`Density::Fast`] if the device never had tiers.
+    pub fn density(&self) -> Density {
+        self.settings.tiering.density()
+    }
+
     /// What the tiers hold, and what was done for them. `None` if the device never had tiers.
     pub fn tier_stat(&self) -> Option<TierStat> {
         let stat = self.settings.tiering.stat();

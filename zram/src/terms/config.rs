@@ -10,6 +10,8 @@ use codec::Codec;
 use disk::Disk;
 use zsmalloc::Rule;
 
+use super::tiers::Density;
+
 /// Priorities of algorithms: 0 is the device's own, 1 to 3 are for recompression.
 pub(crate) const PRIORITIES: usize = 4;
 /// Algorithms in addition to the device's own.
@@ -75,6 +77,17 @@ impl ZramConfig {
 }
 
 impl ZramConfig {
+    /// With what tiers of a density need: ages, and an algorithm that learns from the device's
+    /// pages, at the highest priority. [`Density::Fast`] needs nothing.
+    #[must_use]
+    pub fn with_tiers(mut self, density: Density) -> ZramConfig {
+        if density != Density::Fast {
+            self.track_ages = true;
+            self.recompression[SECONDARY - 1] = density.learning_codec();
+        }
+        self
+    }
+
     /// The algorithm of the highest priority that is configured, besides the device's own.
     pub(crate) fn configured_densest(&self) -> Option<(u8, &Codec)> {
         let priorities = (1..PRIORITIES as u8).rev();
