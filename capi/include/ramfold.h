@@ -304,6 +304,18 @@ int ramfold_pager_free(ramfold_pager *pager);
  */
 typedef struct ramfold_region ramfold_region;
 
+/*
+ * How dense pages become while they stay out. A thread of the pager works on that, with at most a
+ * tenth of one CPU for each region. A page that was out for less than half a minute stays as it
+ * left. The denser, the longer a touch takes.
+ */
+enum ramfold_density {
+    RAMFOLD_DENSITY_FAST = 0,     /* as they left, by `codec` */
+    RAMFOLD_DENSITY_BALANCED = 1, /* denser after a minute, where that saves much */
+    RAMFOLD_DENSITY_DENSE = 2     /* after half a minute, and ever more; 16 minutes later several
+                                     neighbours are compressed as one */
+};
+
 typedef struct ramfold_region_config {
     size_t size;
     const char *name;        /* a name for statistics; it is copied */
@@ -313,6 +325,8 @@ typedef struct ramfold_region_config {
     uint64_t element_bytes;  /* 2, 4 or 8, if the region has numbers of that size: their bytes are
                                 sorted before they are compressed, and take much less; 0: no;
                                 RAMFOLD_ELEMENTS_SAMPLED: samples of the pages say where it pays */
+    uint64_t density;        /* how dense pages become while they stay out: one of
+                                enum ramfold_density */
 } ramfold_region_config;
 
 /* For element_bytes, if nobody knows what the region will have. A page takes one byte more. */
@@ -387,6 +401,13 @@ int ramfold_region_advise(ramfold_region *region, size_t offset, size_t size, in
  * RAMFOLD_ERROR_UNSUPPORTED: the region shares its memory with others; see ramfold_region_map().
  */
 int ramfold_region_set_limit(ramfold_region *region, uint64_t bytes);
+
+/*
+ * Makes the pages that are out as dense as the region's density allows, however short they have
+ * rested. It takes up to some hundred microseconds for a page. It is for a program that is about to
+ * rest. RAMFOLD_ERROR_UNSUPPORTED: the region's density is RAMFOLD_DENSITY_FAST.
+ */
+int ramfold_region_densify(ramfold_region *region);
 
 /* Says where the pages are, and what was served. */
 int ramfold_region_get_stats(ramfold_region *region, ramfold_region_stats *stats);

@@ -214,7 +214,10 @@ impl From<RegionError> for Failure {
             RegionError::Fault(FaultError::Inherited) => Code::Forked,
             RegionError::Fault(FaultError::TooManyRegions { .. })
             | RegionError::TooManyMappings { .. } => Code::Limit,
-            RegionError::Host(_) | RegionError::Codec(_) => Code::NoMemory,
+            RegionError::Host(_) | RegionError::Codec(_) | RegionError::Tending(_) => {
+                Code::NoMemory
+            }
+            RegionError::NoTiers => Code::Unsupported,
             _ => Code::Refused,
         };
         code.because(error)

@@ -171,6 +171,14 @@ impl Mapped {
         }
     }
 
+    /// Makes the pages that are out as dense as its tiers can.
+    pub(crate) fn densify(&self) -> Result<(), Failure> {
+        match self {
+            Mapped::Own(region) => Ok(region.control().densify()?),
+            Mapped::Plot(_) => Err(RegionError::NoTiers.into()),
+        }
+    }
+
     /// Where its pages are. Faults are counted for the whole field, so a plot has none.
     pub(crate) fn stats(&self) -> RegionStats {
         match self {

@@ -153,6 +153,50 @@ fn children_in_the_middle(density: Density) {
     });
 }
 
+/// A child once might have waited for the lock of a page that the thread of tiers had.
+#[test]
+fn children_that_are_made_while_pages_become_denser_have_every_page() {
+    const PAGES: usize = 8192;
+    let (pager, age) = (pager(), std::time::Duration::from_secs(1));
+    let dense = TiersConfig::new(Density::Dense);
+    let tiers = Some(TiersConfig { age, cpu_percent: 100, ..dense });
+    let config = RegionConfig { tiers, ..RegionConfig::default() };
+    let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");
+    // Of 32 bits only 5 change, in no order: a code is shorter, and there is nothing to repeat.
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        state & 0x1F00_0000
+    };
+    region
+        .as_mut_slice()
+        .chunks_exact_mut(4)
+        .for_each(|word| word.copy_from_slice(&next().to_le_bytes()));
+    let sum = |region: &Region| {
+        let words = region.as_slice().chunks_exact(8);
+        words
+            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+            .fold(0, u64::wrapping_add)
+    };
+    let right = sum(&region);
+    region.control().page_out(0..PAGES * PAGE).expect("out");
+    let denser = || region.tier_stat().expect("it has tiers").denser;
+    let mut children = 0;
+    // Until all pages were compressed twice.
+    while denser() < 3 * PAGES as u64 / 2 && children < 400 {
+        if denser() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            continue;
+        }
+        children += 1;
+        let child = fork(|| sum(&region) == right);
+        assert_eq!(end_of(child), 0, "child {children}, {} pages became denser", denser());
+    }
+    assert!(children > 10, "{children} children");
+    assert_eq!(sum(&region), right);
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
 #[test]
 fn what_needs_the_parents_threads_is_refused_and_nothing_hangs() {
     let pager = pager();

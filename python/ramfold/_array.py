@@ -32,16 +32,21 @@ class Limit:
     ``shuffle`` is the size of the arrays' elements, 2, 4 or 8 bytes, if they are alike; see
     :func:`empty`. ``"auto"`` shuffles the pages that gain by it, by what samples of the pages around
     them say.
+
+    ``density`` says how dense pages become while they stay out: ``"fast"`` leaves them as they are,
+    ``"balanced"`` makes those denser that were out for a minute, and ``"dense"`` takes more time
+    for it, and for each touch. A thread works on that, with at most a tenth of one CPU.
     """
 
-    def __init__(self, bytes, *, room=None, codec="lz4", shuffle="auto"):
+    def __init__(self, bytes, *, room=None, codec="lz4", shuffle="auto", density="fast"):
         bytes = None if bytes is None else _size(bytes, "a limit")
         room = max(16 * (bytes or 0), 4 << 30) if room is None else _size(room, "a room")
         self._bytes = bytes
         self._room = room
         self._codec = codec
         self._shuffle = shuffle
-        self._shared = process().get().share(room, bytes, codec, shuffle)
+        self._density = density
+        self._shared = process().get().share(room, bytes, codec, shuffle, density)
 
     @property
     def bytes(self):
@@ -59,6 +64,14 @@ class Limit:
         """Bytes that all arrays may have altogether."""
         return self._room
 
+    def densify(self):
+        """Make the pages that are out as dense as the density allows, however short they rested.
+
+        It takes up to some hundred microseconds for a page, and is for a program that is about to
+        rest. ``ValueError`` if the density is ``"fast"``.
+        """
+        self._shared.densify()
+
     def stats(self):
         """Where the pages of all arrays are, and what faults have cost, as a dictionary."""
         return self._shared.stats()
@@ -68,7 +81,7 @@ class Limit:
 
     def __repr__(self):
         return (f"ramfold.Limit({self._bytes}, room={self._room}, codec={self._codec!r}, "
-                f"shuffle={self._shuffle!r})")
+                f"shuffle={self._shuffle!r}, density={self._density!r})")
 
     def __reduce__(self):
         raise TypeError("a Limit belongs to its process: make another one there")

@@ -27,8 +27,8 @@ class fold:
     8388607
 
     ``limit`` is how many bytes of all of them may be in memory: a number, text such as ``"256M"``,
-    a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` is that of :class:`Limit`.
-    Arrays of fewer than ``least`` bytes do not fold. ``room`` is how many bytes the arrays may have
+    a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` and ``density`` are
+    those of :class:`Limit`. Arrays of fewer than ``least`` bytes do not fold. ``room`` is how many bytes the arrays may have
     altogether; each takes a multiple of 256 KiB of it. If no room is left, NumPy raises
     ``MemoryError``.
 
@@ -37,16 +37,17 @@ class fold:
     the context. Arrays stay folded after the block. Blocks may be nested; the inner one holds.
     """
 
-    def __init__(self, limit=None, *, room=None, codec=None, shuffle="auto", least="64K"):
+    def __init__(self, limit=None, *, room=None, codec=None, shuffle="auto", density="fast",
+                 least="64K"):
         least = _size(least, "the least size")
         folding = process().get()
         if folding.mode != "thread":
             raise RuntimeError(f"fold() needs another way to serve faults than '{folding.mode}': "
                                + _REMEDY)
         if not isinstance(limit, Limit):
-            limit = Limit(limit, room=room, codec=codec or "lz4", shuffle=shuffle)
-        elif room is not None or codec is not None or shuffle != "auto":
-            raise TypeError("room, codec and shuffle are those of the Limit")
+            limit = Limit(limit, room=room, codec=codec or "lz4", shuffle=shuffle, density=density)
+        elif (room, codec, shuffle, density) != (None, None, "auto", "fast"):
+            raise TypeError("room, codec, shuffle and density are those of the Limit")
         self._limit = limit
         self._hook = limit._shared.hook(least)
 

@@ -47,7 +47,7 @@ class _Process:
         if self.plain is None:
             with self.opening:
                 if self.plain is None:
-                    self.plain = self.get().share(_PLAIN_ROOM, None, "lz4", "auto")
+                    self.plain = self.get().share(_PLAIN_ROOM, None, "lz4", "auto", "fast")
         try:
             return self.plain.plot(size)
         except MemoryError:

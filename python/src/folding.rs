@@ -18,7 +18,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use region::{
-    Codec, FaultMode, Field, Memory, MemoryConfig, Pager, PagerConfig, RawRegion, RegionConfig,
+    Codec, Density, FaultMode, Field, Memory, MemoryConfig, Pager, PagerConfig, RawRegion,
+    RegionConfig, TiersConfig,
 };
 use std::sync::Arc;
 
@@ -76,7 +77,7 @@ impl Folding {
         codec: &str,
         shuffle: Option<Shuffle>,
     ) -> PyResult<Fold> {
-        let config = config(limit, codec, shuffle)?;
+        let config = config(limit, codec, shuffle, Density::Fast)?;
         let region = py.detach(|| RawRegion::map(&self.pager, bytes, &config));
         Ok(Fold::new(Mapped::Own(region.map_err(of_region)?), self.pager.fault_mode()))
     }
@@ -89,8 +90,10 @@ impl Folding {
         limit: Option<usize>,
         codec: &str,
         shuffle: Option<Shuffle>,
+        density: &str,
     ) -> PyResult<Shared> {
-        let config = config(limit, codec, shuffle)?;
+        let density = density.parse::<Density>().map_err(PyValueError::new_err)?;
+        let config = config(limit, codec, shuffle, density)?;
         let field = py.detach(|| Field::map(&self.pager, room, &config));
         Ok(Shared { field: field.map_err(of_region)?, mode: self.pager.fault_mode() })
     }
@@ -119,7 +122,12 @@ enum Shuffle {
     Word(String),
 }
 
-fn config(limit: Option<usize>, codec: &str, shuffle: Option<Shuffle>) -> PyResult<RegionConfig> {
+fn config(
+    resident_limit: Option<usize>,
+    codec: &str,
+    shuffle: Option<Shuffle>,
+    density: Density,
+) -> PyResult<RegionConfig> {
     let refused = |error: &dyn std::error::Error| PyValueError::new_err(error.to_string());
     let mut algorithm = codec.parse::<Codec>().map_err(|error| refused(&error))?;
     match shuffle {
@@ -133,7 +141,8 @@ fn config(limit: Option<usize>, codec: &str, shuffle: Option<Shuffle>) -> PyResu
             return Err(PyValueError::new_err(text));
         }
     }
-    Ok(RegionConfig { algorithm, resident_limit: limit, ..RegionConfig::default() })
+    let tiers = Some(TiersConfig::new(density));
+    Ok(RegionConfig { algorithm, resident_limit, tiers, ..RegionConfig::default() })
 }
 
 /// Memory of which arrays have parts, and whose limit they share.
@@ -160,6 +169,11 @@ impl Shared {
     /// Sets the limit.
     fn set_limit(&self, py: Python<'_>, limit: Option<usize>) -> PyResult<()> {
         py.detach(|| self.field.set_resident_limit(limit)).map_err(of_region)
+    }
+
+    /// Makes the pages that are out as dense as the density allows.
+    fn densify(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.field.densify()).map_err(of_region)
     }
 
     /// Bytes that no array has.

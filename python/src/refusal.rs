@@ -24,6 +24,10 @@ pub(crate) fn of_region(error: RegionError) -> PyErr {
         | RegionError::NotPinned { .. }
         | RegionError::Pinned { .. }
         | RegionError::Codec(_) => PyValueError::new_err(text),
+        RegionError::NoTiers => PyValueError::new_err(
+            "pages stay as they left: give the Limit the density \"balanced\" or \"dense\"",
+        ),
+        RegionError::Tending(_) => PyMemoryError::new_err(text),
         RegionError::Fault(FaultError::TooManyRegions { .. }) => {
             PyMemoryError::new_err(text + ": let arrays share a limit (ramfold.Limit)")
         }

@@ -80,6 +80,28 @@ class Making(unittest.TestCase):
             ramfold.zeros(5, limit=limit, shuffle=8)
         self.assertEqual(ramfold.array(range(9), limit=limit).sum(), 36)
 
+    def test_pages_become_denser_at_once_if_asked(self):
+        rng = np.random.default_rng(5)
+        data = np.tile(rng.integers(0, 1 << 62, 64), 1 << 14)
+        data[::4] = rng.integers(0, 1 << 62, data.size // 4)
+        taken = {}
+        for density in ["fast", "balanced", "dense"]:
+            limit = ramfold.Limit("1M", density=density)
+            array = ramfold.array(data, limit=limit)
+            array.page_out()
+            if density == "fast":
+                with self.assertRaisesRegex(ValueError, "density"):
+                    limit.densify()
+            else:
+                limit.densify()
+            taken[density] = limit.stats()["compressed_bytes"]
+            self.assertIn(f"density={density!r}", repr(limit))
+            self.assertTrue((array == data).all())
+        self.assertLess(taken["balanced"], taken["fast"])
+        self.assertLess(taken["dense"], taken["balanced"])
+        with self.assertRaisesRegex(ValueError, "fast, balanced or dense"):
+            ramfold.Limit("1M", density="thin")
+
     def test_asarray_gives_what_is_folded_already(self):
         array = ramfold.zeros(5)
         self.assertIs(ramfold.asarray(array), array)

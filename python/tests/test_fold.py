@@ -31,6 +31,8 @@ class Refusals(unittest.TestCase):
                 ramfold.fold(limit=wrong)
         with self.assertRaises(TypeError):
             ramfold.fold(limit=ramfold.Limit("1M"), room="1G")
+        with self.assertRaisesRegex(TypeError, "density"):
+            ramfold.fold(limit=ramfold.Limit("1M"), density="dense")
         with self.assertRaises(TypeError):
             pickle.dumps(ramfold.fold(limit="1M"))
 

@@ -6,10 +6,10 @@
 use super::pointers::{give, null, report, settings};
 use super::structures::{PagerSettings, RegionFigures, RegionSettings};
 use super::{Handle, free, guard, hand_over, lookup, text};
-use crate::code::Failure;
+use crate::code::{Code, Failure};
 use crate::regions::{Advice, Folding, Mapped, bytes, limit};
 use codec::Codec;
-use region::{Memory, RegionConfig};
+use region::{Density, Memory, RegionConfig, TiersConfig};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -95,13 +95,14 @@ const ELEMENTS_SAMPLED: u64 = 1;
 /// The texts are NULL or strings.
 unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig>, Failure> {
     let has_text = !settings.name.is_null() || !settings.codec.is_null();
-    let numbers = [settings.resident_limit, settings.store_limit, settings.element_bytes];
-    if !has_text && numbers == [0; 3] {
+    let RegionSettings { resident_limit, store_limit, element_bytes, density, .. } = *settings;
+    if !has_text && [resident_limit, store_limit, element_bytes, density] == [0; 4] {
         return Ok(None);
     }
     let mut config = RegionConfig {
-        store_limit: settings.store_limit,
-        resident_limit: limit(settings.resident_limit),
+        store_limit,
+        resident_limit: limit(resident_limit),
+        tiers: tiers(density)?,
         ..RegionConfig::default()
     };
     let text = |from: *const c_char| {
@@ -114,7 +115,7 @@ unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig
     if let Some(codec) = text(settings.codec)? {
         config.algorithm = codec.parse::<Codec>()?;
     }
-    match settings.element_bytes {
+    match element_bytes {
         0 => {}
         ELEMENTS_SAMPLED => config.algorithm = config.algorithm.with_sampled_shuffle(),
         bytes => {
@@ -123,6 +124,13 @@ unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig
         }
     }
     Ok(Some(config))
+}
+
+/// The tiers of a density, one of `enum ramfold_density`.
+fn tiers(density: u64) -> Result<Option<TiersConfig>, Failure> {
+    let density = usize::try_from(density).ok().and_then(|at| Density::ALL.get(at));
+    let density = density.ok_or_else(|| Code::Argument.because("a density is 0, 1 or 2"))?;
+    Ok(Some(TiersConfig::new(*density)))
 }
 
 /// See `ramfold.h`.
@@ -180,6 +188,12 @@ pub(crate) extern "C" fn ramfold_region_advise(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ramfold_region_set_limit(region: Handle, bytes: u64) -> c_int {
     guard(|| lookup::<Mapped>(region)?.set_limit(bytes))
+}
+
+/// See `ramfold.h`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn ramfold_region_densify(region: Handle) -> c_int {
+    guard(|| lookup::<Mapped>(region)?.densify())
 }
 
 /// See `ramfold.h`.

@@ -67,12 +67,13 @@ structures! {
         staging_bytes: u64,
     }
     /// `ramfold_region_config`.
-    RegionSettings(48) {
+    RegionSettings(56) {
         name: *const c_char,
         codec: *const c_char,
         resident_limit: u64,
         store_limit: u64,
         element_bytes: u64,
+        density: u64,
     }
     /// `ramfold_region_stats`.
     RegionFigures(112) {

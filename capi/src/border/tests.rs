@@ -49,6 +49,7 @@ fn answers() -> Vec<c_int> {
             ramfold_region_unpin(null_mut(), 0, 0),
             ramfold_region_advise(null_mut(), 0, 0, 0),
             ramfold_region_set_limit(null_mut(), 0),
+            ramfold_region_densify(null_mut()),
             ramfold_region_get_stats(null_mut(), null_mut()),
             ramfold_region_unmap(null_mut()),
         ]

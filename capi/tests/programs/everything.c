@@ -551,6 +551,43 @@ static void check_elements(ramfold_pager *pager)
     CHECK(bytes_of_numbers(pager, 40, 8) == plain);
 }
 
+/* Bytes that pages take which have much in common with their neighbours. */
+static uint64_t bytes_of_neighbours(ramfold_pager *pager, size_t config_size, uint64_t density)
+{
+    enum { PAGES = 2048, WORDS = 512 };
+    ramfold_region_config config = {0};
+    ramfold_region *region = NULL;
+    void *data = NULL;
+    uint64_t sum = 0;
+    config.size = config_size;
+    config.density = density;
+    config.resident_limit = 8 * MIB;
+    OK(ramfold_region_map(pager, PAGES * 4096, &config, &region));
+    OK(ramfold_region_data(region, &data, NULL));
+    uint64_t *words = data;
+    for (uint64_t at = 0; at < PAGES * WORDS; at++)
+        words[at] = (at % 4 == 0 ? at : at % 64) * 0x9E3779B97F4A7C15u;
+    OK(ramfold_region_advise(region, 0, PAGES * 4096, RAMFOLD_ADVICE_PAGE_OUT));
+    CHECK(ramfold_region_densify(region) ==
+          (density == 0 || config_size < sizeof config ? RAMFOLD_ERROR_UNSUPPORTED : RAMFOLD_OK));
+    uint64_t taken = region_stats(region).compressed_bytes;
+    for (uint64_t at = 0; at < PAGES * WORDS; at++)
+        sum += words[at] == (at % 4 == 0 ? at : at % 64) * 0x9E3779B97F4A7C15u;
+    CHECK(sum == PAGES * WORDS);
+    OK(ramfold_region_unmap(region));
+    return taken;
+}
+
+static void check_densities(ramfold_pager *pager)
+{
+    size_t size = sizeof(ramfold_region_config);
+    uint64_t fast = bytes_of_neighbours(pager, size, RAMFOLD_DENSITY_FAST);
+    uint64_t balanced = bytes_of_neighbours(pager, size, RAMFOLD_DENSITY_BALANCED);
+    CHECK(balanced < fast);
+    CHECK(bytes_of_neighbours(pager, size, RAMFOLD_DENSITY_DENSE) < balanced);
+    CHECK(bytes_of_neighbours(pager, 48, 0) == fast);
+}
+
 /* Uses its quarter of a region while the others use theirs. */
 struct quarter {
     ramfold_region *region;
@@ -609,6 +646,9 @@ static void check_region_settings(ramfold_memory *memory, ramfold_pager *pager)
     config.resident_limit = 0;
     config.element_bytes = 3;
     CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
+    config.element_bytes = 0;
+    config.density = 3;
+    CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
     CHECK(region == NULL);
     OK(ramfold_pager_free(pager));
     CHECK(ramfold_region_map(pager, 4096, NULL, &region) == RAMFOLD_ERROR_HANDLE);
@@ -666,6 +706,7 @@ static void check_regions(int mode)
     check_region(pager, 4 * MIB);
     check_threads_in_a_region(pager);
     check_elements(pager);
+    check_densities(pager);
     check_small_regions(pager);
     check_region_settings(memory, pager);
 

@@ -134,6 +134,15 @@ impl Field {
         self.region.set_resident_limit(bytes)
     }
 
+    /// As [`RegionControl::densify`](crate::RegionControl::densify), for the pages of all plots.
+    ///
+    /// # Errors
+    ///
+    /// Those of `RegionControl::densify`.
+    pub fn densify(&self) -> Result<(), RegionError> {
+        self.region.control().densify()
+    }
+
     /// How many bytes of all plots together may be in memory; `None` means all of them.
     pub fn resident_limit(&self) -> Option<usize> {
         self.region.resident_limit()
