@@ -554,7 +554,7 @@ static void check_elements(ramfold_pager *pager)
 /* Bytes that pages take which have much in common with their neighbours. */
 static uint64_t bytes_of_neighbours(ramfold_pager *pager, size_t config_size, uint64_t density)
 {
-    enum { PAGES = 2048, WORDS = 512 };
+    const uint64_t bytes = 8 * MIB, words_of_all = bytes / 8;
     ramfold_region_config config = {0};
     ramfold_region *region = NULL;
     void *data = NULL;
@@ -562,18 +562,18 @@ static uint64_t bytes_of_neighbours(ramfold_pager *pager, size_t config_size, ui
     config.size = config_size;
     config.density = density;
     config.resident_limit = 8 * MIB;
-    OK(ramfold_region_map(pager, PAGES * 4096, &config, &region));
+    OK(ramfold_region_map(pager, bytes, &config, &region));
     OK(ramfold_region_data(region, &data, NULL));
     uint64_t *words = data;
-    for (uint64_t at = 0; at < PAGES * WORDS; at++)
+    for (uint64_t at = 0; at < words_of_all; at++)
         words[at] = (at % 4 == 0 ? at : at % 64) * 0x9E3779B97F4A7C15u;
-    OK(ramfold_region_advise(region, 0, PAGES * 4096, RAMFOLD_ADVICE_PAGE_OUT));
+    OK(ramfold_region_advise(region, 0, bytes, RAMFOLD_ADVICE_PAGE_OUT));
     CHECK(ramfold_region_densify(region) ==
           (density == 0 || config_size < sizeof config ? RAMFOLD_ERROR_UNSUPPORTED : RAMFOLD_OK));
     uint64_t taken = region_stats(region).compressed_bytes;
-    for (uint64_t at = 0; at < PAGES * WORDS; at++)
+    for (uint64_t at = 0; at < words_of_all; at++)
         sum += words[at] == (at % 4 == 0 ? at : at % 64) * 0x9E3779B97F4A7C15u;
-    CHECK(sum == PAGES * WORDS);
+    CHECK(sum == words_of_all);
     OK(ramfold_region_unmap(region));
     return taken;
 }
