@@ -6,8 +6,8 @@
 //! - The thread of tiers goes on with each region while others come and go.
 //! - Settings that cannot be are errors, and a region without tiers says that it has none.
 //!
-//! Covered elsewhere: everything at random (`twin`), forks (`host/tests/forks.rs`), and which form a
-//! page gets (tests of `zram`).
+//! Covered elsewhere: everything at random (`twin`), forks (`host/tests/forks.rs`), and which form
+//! a page gets (tests of `zram`).
 
 #[path = "setting/cache.rs"]
 mod cache;

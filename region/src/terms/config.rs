@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   PagerConfig ----- FaultCosts             measured, unless the caller gives them
-//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order, limit and tiers are the device's
+//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order, limit, tiers: the device's
 //!                `--- StoreConfig::Zswap     they are the cache's, and the group's in it
 //! ```
 //!
