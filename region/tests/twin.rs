@@ -190,7 +190,7 @@ fn pin(pair: &mut Pair, other: &RegionControl, rng: &mut Rng) {
 
 fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
     let range = pages(rng, 10);
-    if bench.tiers.is_some() && rng.below(8) == 0 {
+    if bench.tiers.is_some() && rng.below(24) == 0 {
         let other = bench.controls[rng.below(THREADS)].lock().expect("no thread panicked").clone();
         return swallow_gone(other.densify());
     }
