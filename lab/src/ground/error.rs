@@ -27,17 +27,16 @@ impl LabError {
         LabError::Usage(error.to_string())
     }
 
-    /// Attaches what was being done to an I/O error; for `map_err`.
+    /// Attaches what was being done to an I/O error; for `map_err`. It costs nothing if there is no
+    /// error, so it may be part of what is timed.
     pub(crate) fn io(what: impl fmt::Display) -> impl FnOnce(io::Error) -> LabError {
-        let what = what.to_string();
-        |source| LabError::Io { what, source }
+        move |source| LabError::Io { what: what.to_string(), source }
     }
 
-    /// Attaches what was being done to any other error; for `map_err`. Says it at once, so that
-    /// what is timed calls this in a closure.
+    /// Attaches what was being done to any other error; for `map_err`. Costs nothing if there is no
+    /// error.
     pub(crate) fn store<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> LabError {
-        let what = what.to_string();
-        move |why| LabError::Store { what, why: why.to_string() }
+        move |why| LabError::Store { what: what.to_string(), why: why.to_string() }
     }
 
     pub(crate) fn missing(what: &'static str, why: impl fmt::Display) -> LabError {
