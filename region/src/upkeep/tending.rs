@@ -11,6 +11,8 @@
 //! Invariants
 //! - Only this thread has the work on the tiers of a region, from the first time it sees it on.
 //! - It holds a region for one turn at a time, because a thread that drops the region waits.
+//! - It is inside before it holds a region. Otherwise it could wait for a fork, which waits for a
+//!   thread that drops the region, which waits for this one.
 //!
 //! Locks: those of a device, from `PostProcessing` on, and none of a region.
 
@@ -38,7 +40,9 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
         let (mut seen, mut tended) = (shared.over.seen(), Vec::new());
         while !shared.is_over() {
             tended.retain(|it: &Tended| it.folded.strong_count() > 0);
+            let inside = go_inside();
             tended.extend(shared.alive().filter_map(Tended::of));
+            drop(inside);
             let pauses = tended.iter_mut().map(|it| it.turn(&shared));
             let pause = pauses.min().unwrap_or(LOOK);
             if pause > Duration::ZERO {
@@ -62,13 +66,12 @@ impl Tended {
         if self.due > now || shared.is_over() {
             return (self.due - now).min(LOOK);
         }
+        // A fork waits for the turn, so that no lock of the device stays locked in the child.
+        let _inside = go_inside();
         let Some(folded) = self.folded.upgrade() else { return LOOK };
         // A region that ends is not kept waiting.
         if let (Ok(_), Some(device)) = (folded.enter().map(drop), folded.store.zram()) {
-            // A fork waits for the turn, so that no lock of the device stays locked in the child.
-            let inside = go_inside();
             let pause = self.pass.turn(device);
-            drop(inside);
             self.due = Instant::now() + pause;
             return pause.min(LOOK);
         }
