@@ -29,8 +29,8 @@ class fold:
     ``limit`` is how many bytes of all of them may be in memory: a number, text such as ``"256M"``,
     a :class:`Limit` that other arrays share, or ``None``. ``shuffle`` and ``density`` are
     those of :class:`Limit`. Arrays of fewer than ``least`` bytes do not fold. ``room`` is how many
-    bytes the arrays may have altogether; each takes a multiple of 256 KiB of it. If no room is left, NumPy raises
-    ``MemoryError``.
+    bytes the arrays may have altogether; each takes a multiple of 256 KiB of it. If no room is
+    left, NumPy raises ``MemoryError``.
 
     The block holds for the current context of ``contextvars``: for this thread, or for this task of
     asyncio and those that it starts. Other threads make plain arrays, unless they run in a copy of

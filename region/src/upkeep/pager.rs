@@ -18,8 +18,7 @@ use std::thread::JoinHandle;
 use zram::Memory;
 
 /// What regions share: a memory, staging and threads, which are two, and one more as soon as a
-/// region has tiers. The shared part lives as long as any of
-/// the regions.
+/// region has tiers. The shared part lives as long as any of the regions.
 pub struct Pager {
     pub(crate) shared: Arc<Shared<Folded>>,
     thread: Option<JoinHandle<()>>,
