@@ -4,6 +4,7 @@
 //! - Pages that stay out take less by themselves, and read as they were, in each way of faults.
 //! - A page that comes back alone leaves its unit, and the neighbours stay.
 //! - The thread of tiers goes on with each region while others come and go.
+//! - A region may be dropped while another thread makes it denser.
 //! - Settings that cannot be are errors, and a region without tiers says that it has none.
 //!
 //! Covered elsewhere: everything at random (`twin`), forks (`host/tests/forks.rs`), and which form
@@ -110,6 +111,28 @@ fn units_come_back_page_by_page_in_each_way_of_faults() {
         assert!((0..PAGES).rev().all(|page| is_whole(&region, page)), "{fault_mode:?}");
         assert_eq!(region.control().check().expect("there"), [""; 0]);
     }
+}
+
+/// A pass over all pages ends with what is deferred, and the end of a region is deferred, too.
+#[test]
+fn a_region_is_dropped_while_a_thread_makes_it_denser() {
+    const ROUNDS: u64 = 60;
+    let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for round in 0..ROUNDS {
+            let region = self::region(&pager, Density::Dense);
+            let control = region.control();
+            let denser = std::thread::spawn(move || while control.densify().is_ok() {});
+            // At another moment each time: the first pass takes some 50 ms, and later ones 1 ms.
+            std::thread::sleep(Duration::from_micros(1700 * round));
+            drop(region);
+            denser.join().expect("it found that the region is gone");
+        }
+        pager.memory().flush_deferred();
+        ended.send(()).expect("the test waits for it");
+    });
+    assert!(end.recv_timeout(Duration::from_secs(60)).is_ok(), "a thread waits for itself");
 }
 
 #[test]

@@ -92,11 +92,14 @@ impl RegionControl {
         let mut tending = None;
         // The region is let go after each slice, so that dropping it does not wait for all.
         while self.with(|folded| {
-            let device = folded.store.zram().filter(|device| device.density() != Density::Fast);
-            let device = device.ok_or(RegionError::NoTiers)?;
-            let now = TiersConfig { age: Duration::ZERO, ..TiersConfig::new(device.density()) };
-            let tending = tending.get_or_insert_with(|| Tending::begin(&now));
-            tending.go_on(device).map_err(RegionError::Tending)
+            folded.tend(|device| {
+                if device.density() == Density::Fast {
+                    return Err(RegionError::NoTiers);
+                }
+                let now = TiersConfig { age: Duration::ZERO, ..TiersConfig::new(device.density()) };
+                let tending = tending.get_or_insert_with(|| Tending::begin(&now));
+                tending.go_on(device).map_err(RegionError::Tending)
+            })?
         })? {}
         Ok(())
     }

@@ -15,6 +15,10 @@
 //! - F2 a control, the pager and the keeping of a limit hold the region's gate while they work on
 //!   it, for one group at a time. Teardown closes the gate and finds no thread inside. Pins borrow
 //!   the region itself.
+//! - F3 what makes pages denser holds a gate of its own, because a turn of it may take long, and
+//!   nothing but teardown has to wait for it. It runs deferred jobs. One of them could be the end
+//!   of the region, which waits until no thread has it. So teardown closes this gate, too, before
+//!   it defers that job.
 //!
 //! Locks: turnstile, then gate, then the lock for registering, then a group's, then a buffer's or
 //! the store's own. The queue of groups is a leaf. No byte of the client's is touched while any of
@@ -33,6 +37,7 @@ use host::{Lock, PAGE_SIZE, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
+use zram::Zram;
 
 pub(crate) struct Folded {
     pub(crate) this: Weak<Folded>,
@@ -45,6 +50,8 @@ pub(crate) struct Folded {
     pub(crate) limit: Limit,
     /// Which threads may work on the region. If the gates are closed, it is being torn down.
     gates: Gates,
+    /// Which threads may make its stored pages denser.
+    tending: Gates,
     pub(crate) shared: Arc<Shared<Folded>>,
     /// The group that the pager's thread looks at next.
     pub(crate) next_look: AtomicUsize,
@@ -77,6 +84,7 @@ impl Folded {
             dirty: Dirty::new(chunks.groups()),
             limit: Limit::none(),
             gates: Gates::new(),
+            tending: Gates::new(),
             shared: Arc::clone(shared),
             next_look: AtomicUsize::new(0),
             strays: AtomicU32::new(0),
@@ -124,9 +132,23 @@ impl Folded {
         self.gates.is_alone()
     }
 
+    /// Makes stored pages denser, or does another work on the device behind the region that takes
+    /// long and may run deferred jobs. Teardown waits for it, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Folded::enter`], and [`RegionError::NoTiers`] if the store is no device.
+    pub(crate) fn tend<R>(&self, work: impl FnOnce(&Zram) -> R) -> Result<R, RegionError> {
+        self.shared.path.expect_own()?;
+        let device = self.store.zram().ok_or(RegionError::NoTiers)?;
+        let _gate = self.tending.enter().ok_or(RegionError::Gone)?;
+        Ok(work(device))
+    }
+
     /// Waits until no thread works on the region, and lets none begin. From now on, a touch of the
     /// region ends the process.
     pub(crate) fn close(&self) {
+        self.tending.close();
         self.gates.close();
         if let Some(watch) = self.watch.get() {
             watch.retire();

@@ -10,11 +10,12 @@
 //!
 //! Invariants
 //! - Only this thread has the work on the tiers of a region, from the first time it sees it on.
-//! - It holds a region for one turn at a time, because a thread that drops the region waits.
+//! - It holds a region for one turn at a time, because a thread that drops the region waits. It is
+//!   in the region's gate for this work meanwhile (F3 of `folded`).
 //! - It is inside before it holds a region. Otherwise it could wait for a fork, which waits for a
 //!   thread that drops the region, which waits for this one.
 //!
-//! Locks: those of a device, from `PostProcessing` on, and none of a region.
+//! Locks: the gate of a region for this work, then those of a device, from `PostProcessing` on.
 
 use crate::resources::Shared;
 use crate::state::Folded;
@@ -70,11 +71,8 @@ impl Tended {
         let _inside = go_inside();
         let Some(folded) = self.folded.upgrade() else { return LOOK };
         // A region that ends is not kept waiting.
-        if let (Ok(_), Some(device)) = (folded.enter().map(drop), folded.store.zram()) {
-            let pause = self.pass.turn(device);
-            self.due = Instant::now() + pause;
-            return pause.min(LOOK);
-        }
-        LOOK
+        let Ok(pause) = folded.tend(|device| self.pass.turn(device)) else { return LOOK };
+        self.due = Instant::now() + pause;
+        pause.min(LOOK)
     }
 }
