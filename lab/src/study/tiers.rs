@@ -1,15 +1,18 @@
 //! Study `tiers`: what a device holds that keeps unused pages denser, and how long its reads take.
 //!
 //! ```text
-//!   for every run, corpus and --density:
+//!   for every run and corpus, with a device for each --density:
 //!     store the corpus; for so long as ages and tiers need, read by Zipf's law now and then
-//!     compact, return what is free, read the counters
-//!     time reads by Zipf's law, and then reads of any page; compare every page
+//!     stop the tiers, compact, return what is free, read the counters
+//!     time reads by Zipf's law, some hundred of each device in turn; then reads of any page
+//!     compare every page
 //! ```
 //!
 //! `fast` is lz4 without ages. It waits and reads as the others do. The thread of the tiers has its
-//! usual share of a CPU unless `--cpu` gives it more, and works while reads are timed. Which page
-//! has which rank is random, and the same in all runs.
+//! usual share of a CPU unless `--cpu` gives it more. It is stopped before reads are timed. So what
+//! is timed is reading alone, and the devices can take turns. The speed of a virtual machine
+//! changes within seconds by more than the densities differ. Which page has which rank is random,
+//! and the same in all runs.
 //!
 //! These figures do not show a fault or a socket, beside which a codec is a part of the time.
 
@@ -20,7 +23,7 @@ use crate::ground::{LabError, Rng, clock};
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
-use reads::{Zipf, timed};
+use reads::{Zipf, timed_in_turn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,20 +87,13 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         }
     };
     let wait = if lab.quick() { 4 } else { options.wait };
-    let pairs: Vec<(&(String, Corpus), Density)> = corpora
-        .iter()
-        .flat_map(|corpus| options.density.iter().map(move |&density| (corpus, density)))
-        .collect();
-    let name =
-        |(corpus, density): &(&(String, Corpus), Density)| format!("{}: {density}", corpus.0);
-    let mut runs = lab.interleaved(&pairs, name, |&((name, corpus), density), run| {
-        let mut row = Row::default();
-        row.set("corpus", name.as_str())
-            .set("density", density.name())
-            .set("pages", corpus.pages())
-            .set("run", run);
-        trial(corpus, density, (wait, options.cpu), &mut row)?;
-        Ok(vec![row])
+    let name = |(name, _): &(String, Corpus)| name.clone();
+    let mut runs = lab.interleaved(&corpora, name, |(name, corpus), run| {
+        let mut rows = trial(corpus, &options.density, (wait, options.cpu))?;
+        for row in &mut rows {
+            row.set("corpus", name.as_str()).set("pages", corpus.pages()).set("run", run);
+        }
+        Ok(rows)
     })?;
     reads::add_ratios(&mut runs);
     let rows = fields::medians(&FIELDS, &runs);
@@ -127,48 +123,80 @@ fn device(pages: usize, density: Density) -> Result<Arc<Zram>, LabError> {
     Zram::new(memory, config).map(Arc::new).map_err(LabError::store("zram"))
 }
 
+/// The rows of one corpus, one for each density.
 fn trial(
     corpus: &Corpus,
-    density: Density,
+    densities: &[Density],
     (wait, cpu_percent): (u32, u32),
-    row: &mut Row,
-) -> Result<(), LabError> {
+) -> Result<Vec<Row>, LabError> {
+    let disks: Result<Vec<Arc<Zram>>, LabError> =
+        densities.iter().map(|&density| filled(corpus, density)).collect();
+    let disks = disks?;
+    let mut rng = Rng::new(57, 0);
+    let zipf = Zipf::new(corpus.pages(), EXPONENT, &mut rng);
+    {
+        let with_tiers = disks.iter().zip(densities).filter(|(_, it)| **it != Density::Fast);
+        let tiers: Result<Vec<Tiers>, _> = with_tiers
+            .map(|(disk, &density)| {
+                let config = TiersConfig { age: AGE, cpu_percent, ..TiersConfig::new(density) };
+                Tiers::start(disk, config)
+            })
+            .collect();
+        let _tiers = tiers.map_err(LabError::store("tiers"))?;
+        age(&disks, wait, || zipf.page(&mut rng))?;
+    }
+    let mut rows: Vec<Row> =
+        disks.iter().zip(densities).map(|(disk, &density)| taken(disk, density)).collect();
+    let mut rng = Rng::new(57, 1);
+    let by_zipf: Vec<usize> = (0..READS).map(|_| zipf.page(&mut rng)).collect();
+    let of_any: Vec<usize> = (0..READS).map(|_| rng.below(corpus.pages())).collect();
+    for (kind, pages) in [("zipf", by_zipf), ("uniform", of_any)] {
+        for (times, row) in timed_in_turn(&disks, corpus, &pages)?.into_iter().zip(&mut rows) {
+            times.name_in(kind, row);
+        }
+    }
+    for disk in &disks {
+        reads::compare(disk, corpus)?;
+        disk.check().map_err(LabError::store("a recount"))?;
+    }
+    Ok(rows)
+}
+
+/// A device that holds a corpus.
+fn filled(corpus: &Corpus, density: Density) -> Result<Arc<Zram>, LabError> {
     let disk = device(corpus.pages(), density)?;
     for page in 0..corpus.pages() {
         disk.write_page(page as u64, corpus.page(page)).map_err(LabError::store("a write"))?;
     }
-    let config = TiersConfig { age: AGE, cpu_percent, ..TiersConfig::new(density) };
-    let tiers = (density != Density::Fast).then(|| Tiers::start(&disk, config)).transpose();
-    let tiers = tiers.map_err(LabError::store("tiers"))?;
-    let mut rng = Rng::new(57, 0);
-    let zipf = Zipf::new(corpus.pages(), EXPONENT, &mut rng);
-    age(&disk, wait, || zipf.page(&mut rng))?;
+    Ok(disk)
+}
+
+/// What a device has taken by now, compacted and without what is free.
+fn taken(disk: &Zram, density: Density) -> Row {
     disk.compact();
     // The memory's worker would do that within a second. Reads would have to pause meanwhile.
     disk.memory().release(FREE_KEPT);
-    let stat = disk.stat();
-    row.set("accounted_bytes", stat.accounted_bytes())
+    let (stat, tiers) = (disk.stat(), disk.tier_stat());
+    let mut row = Row::default();
+    row.set("density", density.name())
+        .set("accounted_bytes", stat.accounted_bytes())
         .set("metadata_bytes", stat.metadata_bytes())
-        .set("compr_data_size", stat.compr_data_size);
-    let dense = disk.tier_stat().map_or(0, |stat| stat.denser);
-    let cpu = disk.tier_stat().map_or(0, |stat| stat.cpu_us);
-    row.set("denser_pages", dense).set("cpu_seconds", cpu as f64 / 1e6);
-    let mut rng = Rng::new(57, 1);
-    timed(&disk, corpus, READS, || zipf.page(&mut rng))?.name_in("zipf", row);
-    timed(&disk, corpus, READS, || rng.below(corpus.pages()))?.name_in("uniform", row);
-    drop(tiers);
-    reads::compare(&disk, corpus)?;
-    disk.check().map_err(LabError::store("a recount"))?;
-    Ok(())
+        .set("compr_data_size", stat.compr_data_size)
+        .set("denser_pages", tiers.as_ref().map_or(0, |stat| stat.denser))
+        .set("cpu_seconds", tiers.map_or(0, |stat| stat.cpu_us) as f64 / 1e6);
+    row
 }
 
-/// Reads some pages in each second that pages age.
-fn age(disk: &Zram, seconds: u32, mut page: impl FnMut() -> usize) -> Result<(), LabError> {
+/// Reads some pages in each second that pages age, the same ones of every device.
+fn age(disks: &[Arc<Zram>], seconds: u32, mut page: impl FnMut() -> usize) -> Result<(), LabError> {
     let start = clock::now_ns();
     let mut data = [0; PAGE_SIZE];
     for read in 0..u64::from(seconds) * READS_WHILE_AGEING {
         clock::sleep_until(start + read * (1_000_000_000 / READS_WHILE_AGEING));
-        disk.read_page(page() as u64, &mut data).map_err(LabError::store("a read"))?;
+        let page = page() as u64;
+        for disk in disks {
+            disk.read_page(page, &mut data).map_err(LabError::store("a read"))?;
+        }
     }
     Ok(())
 }

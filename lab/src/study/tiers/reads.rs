@@ -8,6 +8,7 @@ use crate::ground::{LabError, Rng, stats};
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::Row;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 use zram::{Density, Zram};
 
@@ -44,6 +45,12 @@ pub(super) struct Times {
 }
 
 impl Times {
+    fn of(mut times: Vec<u32>) -> Times {
+        times.sort_unstable();
+        let (mean, _) = stats::mean_and_sd(&times).unwrap_or_default();
+        Times { mean, p99: stats::percentile(&times, 99).unwrap_or(0), reads: times.len() }
+    }
+
     pub(super) fn name_in(&self, kind: &str, row: &mut Row) {
         row.set(&format!("{kind}_mean_ns"), self.mean)
             .set(&format!("{kind}_p99_ns"), f64::from(self.p99))
@@ -51,25 +58,38 @@ impl Times {
     }
 }
 
-/// Times reads of the pages that `next` names.
-pub(super) fn timed(
+/// Reads of one device before the next has its turn.
+const TURN: usize = 500;
+
+/// Times reads of `pages` of every device. The devices take turns.
+pub(super) fn timed_in_turn(
+    disks: &[Arc<Zram>],
+    corpus: &Corpus,
+    pages: &[usize],
+) -> Result<Vec<Times>, LabError> {
+    let mut times = vec![Vec::with_capacity(pages.len()); disks.len()];
+    for turn in pages.chunks(TURN) {
+        for (disk, times) in disks.iter().zip(&mut times) {
+            time(disk, corpus, turn, times)?;
+        }
+    }
+    Ok(times.into_iter().map(Times::of).collect())
+}
+
+fn time(
     disk: &Zram,
     corpus: &Corpus,
-    reads: usize,
-    mut next: impl FnMut() -> usize,
-) -> Result<Times, LabError> {
+    pages: &[usize],
+    times: &mut Vec<u32>,
+) -> Result<(), LabError> {
     let mut data = [0; PAGE_SIZE];
-    let mut times = Vec::with_capacity(reads);
-    for _ in 0..reads {
-        let page = next();
+    for &page in pages {
         let start = Instant::now();
         disk.read_page(page as u64, &mut data).map_err(LabError::store("a read"))?;
         times.push(start.elapsed().as_nanos() as u32);
         is_equal(page, &data, corpus)?;
     }
-    times.sort_unstable();
-    let (mean, _) = stats::mean_and_sd(&times).unwrap_or_default();
-    Ok(Times { mean, p99: stats::percentile(&times, 99).unwrap_or(0), reads })
+    Ok(())
 }
 
 /// Compares every page.
