@@ -146,9 +146,11 @@ pub(crate) fn store_some(
         return Ok(None);
     }
     let before = compressed(state);
-    let mut stored = 0;
+    let (mut stored, mut freed) = (0, 0);
     for run in runs(some) {
-        stored += store_run(state, group, run, least)?;
+        let left = store_run(state, group, run, least)?;
+        stored += left.pages;
+        freed += left.freed;
         if stored >= least && is_awaited() {
             break;
         }
@@ -157,7 +159,7 @@ pub(crate) fn store_some(
         // With a disk, what does not compress makes room when it has gone there.
         let grown = fold.store.compressed() as i64 - before as i64;
         let taken = (grown.max(0) as usize).div_ceil(PAGE) as i64;
-        fold.room += stored as i64 - taken;
+        fold.room += freed as i64 - taken;
         fold.set_stuck(stored == 0);
         add(&fold.slot.pages_out, stored as u64);
     }
@@ -178,16 +180,25 @@ fn wait(state: &mut State, group: usize) {
     }
 }
 
-/// Stores neighbouring pages. Returns how many left.
+/// Pages that left for the store.
+#[derive(Default)]
+struct Left {
+    pages: usize,
+    /// Those of them that surely took memory. One that was read and never written is the system's
+    /// page of zeros, which takes none. Not every system tells these from others of zeros.
+    freed: usize,
+}
+
+/// Stores neighbouring pages.
 fn store_run(
     state: &mut State,
     group: usize,
     run: (usize, usize),
     least: usize,
-) -> Result<usize, Locked> {
+) -> Result<Left, Locked> {
     let range = bytes(group, run);
-    let Some(fold) = &mut state.fold else { return Ok(0) };
-    let mut slots = Vec::new();
+    let Some(fold) = &mut state.fold else { return Ok(Left::default()) };
+    let (mut slots, mut freed) = (Vec::new(), 0);
     let began = fold.is_timed().then(Instant::now);
     for page in range.clone().step_by(PAGE) {
         if slots.len() >= least && is_awaited() {
@@ -199,6 +210,7 @@ fn store_run(
         }
         let Some(slot) = fold.store.keep(page, copy) else { break };
         slots.push(slot);
+        freed += usize::from(!is_zero(copy));
     }
     if let Some(began) = began.filter(|_| !slots.is_empty()) {
         fold.worth.out_took(began.elapsed() / slots.len() as u32);
@@ -213,7 +225,11 @@ fn store_run(
         let places = gone.clone().step_by(PAGE).zip(&slots);
         places.for_each(|(page, &slot)| book.set(page, Word::slot(slot)));
     });
-    Ok(slots.len())
+    Ok(Left { pages: slots.len(), freed })
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    page.chunks_exact(64).all(|part| part == [0; 64])
 }
 
 /// Copies pages that are closed. False if the system refuses.
