@@ -4,7 +4,7 @@
 //!   for every run and corpus, with a device for each --density:
 //!     store the corpus; for so long as ages and tiers need, read by Zipf's law now and then
 //!     stop the tiers, compact, return what is free, read the counters
-//!     time reads by Zipf's law, some hundred of each device in turn; then reads of any page
+//!     time reads by Zipf's law, some hundreds of each device in turn; then reads of any page
 //!     compare every page
 //! ```
 //!

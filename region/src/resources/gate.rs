@@ -9,6 +9,9 @@
 //! A thread that waits to be alone holds the turnstile. Threads that enter must pass it, so they
 //! cannot keep the waiting thread out by entering again and again.
 //!
+//! A region has two of these: one for work on its pages, and one for what makes stored pages
+//! denser, which may take long. The second is entered and closed, and no thread is alone there.
+//!
 //! Invariant: a thread works on a region only while it holds a `Gate` or is alone. Once `close` has
 //! set the flag to false, it stays false, so no thread begins work on a region that is torn down.
 //!

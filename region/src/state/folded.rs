@@ -132,7 +132,7 @@ impl Folded {
         self.gates.is_alone()
     }
 
-    /// Makes stored pages denser, or does another work on the device behind the region that takes
+    /// Makes stored pages denser, or does other work on the device behind the region that takes
     /// long and may run deferred jobs. Teardown waits for it, and nothing else.
     ///
     /// # Errors
