@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PAGE: usize = 4096;
 const PAGES: usize = 512;
 /// Seconds until a child that hangs is ended.
-const PATIENCE: u32 = 30;
+const PATIENCE: u32 = 300;
 
 fn pager() -> Arc<Pager> {
     pager_of(FaultMode::Protection).expect("a pager")
