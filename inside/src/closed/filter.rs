@@ -95,7 +95,8 @@ fn of_library(number: libc::c_long, kind: Kind) -> Library {
         (libc::SYS_clone3, ..) => Library::Absent,
         // Memory without a file: there is no descriptor.
         (libc::SYS_mmap, ..) => Library::TrapsIf(4, u32::MAX),
-        (libc::SYS_fork | libc::SYS_brk, ..) => Library::Traps,
+        // Memory that moved away from the arena in parts is in parts elsewhere.
+        (libc::SYS_fork | libc::SYS_brk | libc::SYS_mremap, ..) => Library::Traps,
         _ if calls::by_number().any(|it| it == number) => Library::Traps,
         _ => Library::Passes,
     }

@@ -43,7 +43,8 @@ pub(super) fn serve(state: &mut State, number: c_long, arguments: &[usize; 6]) -
     let moves_in = fourth as i32 & libc::MREMAP_FIXED != 0 && addresses::contains(fifth);
     let is_about_arena = addresses::contains(first) || number == libc::SYS_mremap && moves_in;
     if !is_placed && !is_about_arena {
-        return None;
+        let is_remap = number == libc::SYS_mremap;
+        return is_remap.then(|| remap_elsewhere(state, arguments)).flatten();
     }
     match number {
         libc::SYS_mmap => map(state, arguments),
@@ -374,6 +375,18 @@ fn remap_otherwise(
     }
     state.spans.set(&target, Kind::Stays);
     moved
+}
+
+/// Memory outside the arena. It may have gone there in parts, which the kernel does not move
+/// together. Then it comes to the arena, if the program names no other place.
+fn remap_elsewhere(state: &mut State, arguments: &[usize; 6]) -> Answer {
+    let len = round(arguments[2])?;
+    let place = state.spans.place(len, &addresses::range_for(len));
+    let moved = moved_whole_or_in_parts(arguments, place);
+    if moved >= 0 {
+        state.spans.set(&whole(moved as usize, len), Kind::Stays);
+    }
+    Some(moved)
 }
 
 /// What of a range a child does not get, counted from its start, when it has a new length. What

@@ -337,7 +337,9 @@ static void parts(void) {
         for (size_t p = 0; p < AREA; p += 1 + p % 5) fill(areas[i] + p * PAGE, p, i);
     for (int i = 0; i < AREAS; i++) {
         size_t pages = i % 3 == 0 ? AREA : i % 3 == 1 ? AREA + 100 : AREA - 100;
-        char *to = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        // Shared memory does not fold, and is in another place.
+        int kind = MAP_ANONYMOUS | (i % 4 < 2 ? MAP_PRIVATE : MAP_SHARED);
+        char *to = mmap(NULL, pages * PAGE, PROT_NONE, kind, -1, 0);
         int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
         if (mremap(areas[i], AREA * PAGE, pages * PAGE, flags, to) != to) {
             if (errno != EFAULT || moves_all || i % 2 == 0) wrong("mremap", i);
