@@ -4,7 +4,8 @@
 //!   mmap       private, anonymous, 128 KiB or more, with musl 16 KiB: a place in the arena
 //!   brk        memory at the arena's start
 //!   munmap, mremap, mprotect, madvise, mlock     the kernel is asked, and the book follows
-//!   mremap     that the kernel refuses, because its memory was closed in parts: part after part
+//!   mremap     that the kernel refuses, because its memory was closed in parts: part after part,
+//!              also from a place outside the arena, where such memory went
 //! ```
 //!
 //! The access of memory that folds is ours to change, so `mprotect` to the access that it has
