@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   an argument that is an address, and of the arena        traps, except from the passage
-//!   the C library: mmap, brk, signals, fork, nested         trap
+//!   the C library: mmap, mremap, brk, signals, fork, nested trap
 //!   the C library: close and dup2 of our descriptors        are refused
 //!   the C library: clone3                                   is refused, and it takes clone instead
 //!   anything else                                           passes

@@ -38,14 +38,12 @@ pub(super) type Answer = Option<isize>;
 
 /// Does a call.
 pub(super) fn serve(state: &mut State, number: c_long, arguments: &[usize; 6]) -> Answer {
-    let [first, second, third, fourth, fifth, _] = *arguments;
-    // Registers that are no arguments of the call may have any value.
-    let is_placed = matches!(number, libc::SYS_mmap | libc::SYS_brk);
-    let moves_in = fourth as i32 & libc::MREMAP_FIXED != 0 && addresses::contains(fifth);
-    let is_about_arena = addresses::contains(first) || number == libc::SYS_mremap && moves_in;
-    if !is_placed && !is_about_arena {
-        let is_remap = number == libc::SYS_mremap;
-        return is_remap.then(|| remap_elsewhere(state, arguments)).flatten();
+    let [first, second, third, ..] = *arguments;
+    // These are ours wherever they begin. Memory that closed in parts may have moved elsewhere, and
+    // moves on from there. Of other calls, registers that are no arguments may have any value.
+    let is_placed = matches!(number, libc::SYS_mmap | libc::SYS_brk | libc::SYS_mremap);
+    if !is_placed && !addresses::contains(first) {
+        return None;
     }
     match number {
         libc::SYS_mmap => map(state, arguments),
@@ -305,7 +303,8 @@ fn remap(state: &mut State, arguments: &[usize; 6]) -> Answer {
     if is_simple && at.is_multiple_of(PAGE) && state.spans.is_all(&old, Kind::Folds) {
         return Some(resize(state, &old, new_len, flags as i32 & libc::MREMAP_MAYMOVE != 0));
     }
-    Some(remap_otherwise(state, arguments, &old, &(to..to.checked_add(new_len)?)))
+    // Without MREMAP_FIXED it may have any value.
+    Some(remap_otherwise(state, arguments, &old, &(to..to.saturating_add(new_len))))
 }
 
 fn round(len: usize) -> Option<usize> {
@@ -378,18 +377,6 @@ fn remap_otherwise(
     moved
 }
 
-/// Memory outside the arena. It may have gone there in parts, which the kernel does not move
-/// together. Then it comes to the arena, if the program names no other place.
-fn remap_elsewhere(state: &mut State, arguments: &[usize; 6]) -> Answer {
-    let len = round(arguments[2])?;
-    let place = state.spans.place(len, &addresses::range_for(len));
-    let moved = moved_whole_or_in_parts(arguments, place);
-    if moved >= 0 {
-        state.spans.set(&whole(moved as usize, len), Kind::Stays);
-    }
-    Some(moved)
-}
-
 /// What of a range a child does not get, counted from its start, when it has a new length. What
 /// comes to its end is like the end.
 fn left_out_of(state: &State, old: &Range<usize>, len: usize) -> Vec<Range<usize>> {
@@ -421,6 +408,10 @@ fn moved_whole_or_in_parts(arguments: &[usize; 6], free: Option<usize>) -> isize
     let is_named = only(libc::MREMAP_FIXED);
     let Some(place) = (if is_named { Some(to) } else { free }) else { return moved };
     let kept = old_len.min(new_len);
+    // From Linux 6.17 on, a part may have a hole in it and move. The program's mapping has none.
+    if ask(libc::SYS_msync, [at, kept, libc::MS_ASYNC as usize, 0, 0, 0]) < 0 {
+        return moved;
+    }
     match moved_in_parts(at, kept, place, new_len) {
         Ok(()) => {
             // What is too much has gone by the first try, or goes now.

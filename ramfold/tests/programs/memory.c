@@ -358,16 +358,29 @@ static void parts(void) {
     close(go[1]);
     expect_child(child);
 
-    // A hole: the move is refused, and all is where it was.
-    char *at = map(AREA);
-    fill_all(at, AREA, 77);
-    fill_all(map(PAGES), PAGES, 1);
-    if (munmap(at + 300 * PAGE, PAGE)) wrong("munmap", 300);
-    errno = 0;
-    if (mremap(at, AREA * PAGE, (AREA + 9) * PAGE, MREMAP_MAYMOVE) != MAP_FAILED || errno != EFAULT)
-        wrong("mremap over a hole", errno);
-    for (size_t p = 0; p < AREA; p++)
-        if (p != 300) check("beside a hole", at + p * PAGE, p, 77);
+    // A hole: the move is refused, and all is where it was. Then the same in another place.
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        char *at = map(AREA);
+        fill_all(at, AREA, 77);
+        fill_all(map(PAGES), PAGES, 1);
+        if (elsewhere) {
+            char *to = mmap(NULL, AREA * PAGE, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+            if (mremap(at, AREA * PAGE, AREA * PAGE, flags, to) != to) wrong("mremap", errno);
+            at = to;
+        }
+        if (munmap(at + 300 * PAGE, PAGE)) wrong("munmap", 300);
+        errno = 0;
+        if (mremap(at, AREA * PAGE, (AREA + 9) * PAGE, MREMAP_MAYMOVE) != MAP_FAILED ||
+            errno != EFAULT)
+            wrong("mremap over a hole", errno);
+        for (size_t p = 0; p < AREA; p++)
+            if (p != 300) check("beside a hole", at + p * PAGE, p, 77);
+        // Shorter again, where it is.
+        char *shorter = mremap(at, 300 * PAGE, 200 * PAGE, 0);
+        if (shorter != at) wrong("mremap to shrink", errno);
+        check_all("shorter", at, 200, 77);
+    }
 }
 
 // More memory that cannot leave than the limit allows, and values that lie on two pages. A touch of

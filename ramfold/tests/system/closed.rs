@@ -119,7 +119,7 @@ fn memory_that_is_filled_at_once_stays_near_the_limit() {
 
 /// `24 MiB`, and as much for each of four children, which write it all at once. If open pages that
 /// forks share stayed open, nobody would be told of the copies. Half of the runs take `90 MiB` and
-/// more then, so there are four.
+/// more then, so it runs four times.
 #[test]
 fn children_that_write_what_they_share_stay_near_the_limit() {
     const BOUND: f64 = 64.0 + 64.0 / 16.0 + 16.0;

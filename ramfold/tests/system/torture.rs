@@ -1,6 +1,7 @@
 //! `ramfold run`: threads that do to their memory whatever a program may, each way.
 //!
 //! `RAMFOLD_TORTURE_SECONDS` says how long. Half an hour each way is the long form, 1800.
+//! With musl it is a third of that.
 //! `RAMFOLD_TORTURE_SEED` repeats what the threads do, though not when.
 
 use crate::programs::{rig_of, texts};
