@@ -69,7 +69,7 @@ pub(crate) struct Fold {
     resting_pages: usize,
     resting_max: usize,
     /// Groups that are pinned, or shared with other processes. They are tried again after a while.
-    pub(crate) shelf: Vec<usize>,
+    pub(crate) shelf: VecDeque<usize>,
     pub(crate) buffer: Box<[u8]>,
     /// How densely pages are touched that came from the store, and that rested.
     stored_density: Density,
@@ -112,7 +112,7 @@ impl Fold {
             resting: VecDeque::new(),
             resting_pages: 0,
             resting_max: 0,
-            shelf: Vec::new(),
+            shelf: VecDeque::new(),
             buffer: vec![0; GROUP].into_boxed_slice(),
             stored_density: Density::default(),
             resting_density: Density::default(),
@@ -199,7 +199,7 @@ impl Fold {
 
     /// Whether a group was put on the shelf last.
     pub(crate) fn is_shelved(&self, group: usize) -> bool {
-        self.shelf.last() == Some(&group)
+        self.shelf.back() == Some(&group)
     }
 
     /// Pages of other processes too are about to open, and may be copied.

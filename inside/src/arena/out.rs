@@ -60,11 +60,8 @@ pub(crate) fn list(state: &mut State, group: usize) {
 /// Closes the pages of a group that may leave: it is not pinned, and this process has them alone.
 /// False if it has to stay, and is looked at again after a while.
 pub(crate) fn rest(state: &mut State, group: usize) -> bool {
-    let (shared, own) =
-        if state.forks > 0 { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
-    let folds = state.folds(group);
-    let is_shared = folds & shared != 0 && folds & own == 0;
-    if is_shared || !pins::close(group) {
+    let (shared, own) = shared(state, group);
+    if shared != 0 && own == 0 || !pins::close(group) {
         wait(state, group);
         return false;
     }
@@ -75,6 +72,21 @@ pub(crate) fn rest(state: &mut State, group: usize) -> bool {
         fold.rests(group, pages);
     }
     true
+}
+
+/// Whether other processes have all pages of a group that are in memory, so that none may leave.
+pub(crate) fn is_shared(state: &State, group: usize) -> bool {
+    let (shared, own) = shared(state, group);
+    shared != 0 && own == 0
+}
+
+/// The pages of a group that fold and are in memory: those that other processes have too, and those
+/// that are this process's own.
+fn shared(state: &State, group: usize) -> (u64, u64) {
+    let (shared, own) =
+        if state.forks > 0 { reach::shared(group, GROUP_PAGES) } else { (0, u64::MAX) };
+    let folds = state.folds(group);
+    (folds & shared, folds & own)
 }
 
 /// Closes pages of a group that is not pinned. Returns how many were open.
@@ -176,7 +188,7 @@ fn wait(state: &mut State, group: usize) {
     if let Some(fold) = &mut state.fold
         && !fold.is_shelved(group)
     {
-        fold.shelf.push(group);
+        fold.shelf.push_back(group);
     }
 }
 

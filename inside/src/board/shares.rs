@@ -19,6 +19,9 @@ const COPIES_PART: u64 = 2;
 /// One that has less than this part of the limit folds only when it has 7/8 of what is left.
 const SMALL_PART: u64 = 32;
 
+/// Odd, so that a process counts in whichever slot it is.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
 fn load(word: &AtomicU64) -> u64 {
     // relaxed: a figure of a moment ago.
     word.load(Ordering::Relaxed)
@@ -31,6 +34,12 @@ impl Board {
         let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
         let head = self.head();
         load(&head.limit).saturating_sub(used + load(&head.outside))
+    }
+
+    /// A number that changes when a process comes or ends.
+    pub fn members(&self) -> u64 {
+        let pids = self.slots().iter().map(|slot| slot.owner.pid());
+        pids.fold(0, |members, pid| members.wrapping_mul(MIX).wrapping_add(pid))
     }
 
     /// Of so much that all processes lack, what the process of `slot` has to give up: it is to all
@@ -100,6 +109,24 @@ mod tests {
         assert_eq!([first, second, third].map(|it| board.part(it, 1)), [1, 1, 1], "never nothing");
         second.set_state(State::Watching);
         assert_eq!([first, third].map(|it| board.part(it, 700)), [600, 100]);
+    }
+
+    #[test]
+    fn members_change_when_a_process_comes_or_ends() {
+        let board = board("members", 1000);
+        let nobody = board.members();
+        let first = process(&board, 1, 0);
+        let one = board.members();
+        let second = process(&board, 2, 0);
+        let both = board.members();
+        first.owner.release();
+        let other = board.members();
+        process(&board, 3, 0);
+        let all = [nobody, one, both, other, board.members()];
+        assert!((0..5).all(|at| !all[..at].contains(&all[at])), "{all:?}");
+        second.owner.release();
+        board.slots()[0].owner.release();
+        assert_eq!(board.members(), nobody);
     }
 
     #[test]

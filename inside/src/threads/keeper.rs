@@ -115,6 +115,8 @@ impl Keeper {
         });
         let used = self.used(forks, copied * PAGE as u64);
         let quota = self.board.quota(self.slot);
+        // Who ended before that was asked is not among the members any more.
+        let quota = self.sharing.quota(self.board.members(), quota);
         let until_folding = self.board.until_folding(used, quota, self.sharing.is_much());
         let begins = arena::patiently(|state| {
             self.publish(used, state);
@@ -154,7 +156,8 @@ impl Keeper {
         let shared = if self.board.processes() < 2 {
             self.sharing.none()
         } else {
-            self.sharing.bytes(forks, copied, || self.resident.shared())
+            let members = self.board.members();
+            self.sharing.bytes((forks, members), copied, || self.resident.shared())
         };
         // relaxed: a figure.
         self.slot.shared.store(shared, Ordering::Relaxed);

@@ -43,6 +43,12 @@ const TRAYS_MAX: u64 = 1 << 8; // 64 MiB of trays
 const AHEAD: u32 = 2;
 /// Groups with nothing that can move which are tried one after the other.
 const TRIES: u32 = 4096;
+/// Pages that may come above the limit when nothing can leave, until the pager has looked again.
+/// What came by then may leave itself. Without a bound, a pager that waits for a CPU lets a thread
+/// bring all of its memory.
+const GRACE: i64 = 512; // 2 MiB
+/// How long a fork waits for pages in trays to go to the store.
+const BEFORE_FORK: Duration = Duration::from_millis(50);
 /// Groups that the system held are tried again after this time, or when less is shared.
 const SHELF_TIME: Duration = Duration::from_millis(500);
 /// How often to look whether the store holds what it does not need.
@@ -206,6 +212,8 @@ impl Pager {
             let (used, shared) = self.used();
             publish(self.slot, used, shared, engine());
             let quota = self.board.quota(self.slot);
+            // Who ended before that was asked is not among the members any more.
+            let quota = self.sharing.quota(self.board.members(), quota);
             match engine() {
                 Some(engine) => self.hold(engine, used, quota),
                 None => match self.board.until_folding(used, quota, self.sharing.is_much()) {
@@ -230,7 +238,8 @@ impl Pager {
         let shared = if self.board.processes() < 2 {
             sharing.none()
         } else {
-            sharing.bytes(forks, copied * PAGE as u64, || self.resident().shared())
+            let copied = copied * PAGE as u64;
+            sharing.bytes((forks, self.board.members()), copied, || self.resident().shared())
         };
         self.sharing = sharing;
         // relaxed: a figure.
@@ -294,6 +303,7 @@ impl Pager {
 
     /// Keeps the process within `quota`.
     fn hold(&mut self, engine: &Engine, used: u64, quota: u64) {
+        self.before_fork(engine);
         STILL.pause();
         engine.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
         let margin = (quota / 64).max(1 << 20);
@@ -334,14 +344,11 @@ impl Pager {
             if left == 0 {
                 left = self.write_some(engine, Pick::All);
             }
-            // relaxed: the server looks again soon.
-            engine.stuck.store(left == 0, Ordering::Relaxed);
             if left > 0 {
                 return;
             }
-        } else {
-            // relaxed: as above.
-            engine.stuck.store(false, Ordering::Relaxed);
+            // relaxed: the server looks again soon.
+            engine.room.fetch_max(GRACE, Ordering::Relaxed);
         }
         // relaxed: the server changes it to wake us.
         let bell = engine.bell.load(Ordering::Relaxed);
@@ -349,6 +356,16 @@ impl Pager {
         STILL.rest(Who::Pager);
         call::wait(&engine.bell, bell, millis);
         STILL.stay();
+    }
+
+    /// If a thread waits to fork, what stands in trays goes to the store first, as far as there is
+    /// time. Parent and child would share the trays, and each would compress the same pages.
+    fn before_fork(&self, engine: &Engine) {
+        let began = Instant::now();
+        while STILL.asked() != 0
+            && began.elapsed() < BEFORE_FORK
+            && engine.compress_oldest(self.slot).is_some()
+        {}
     }
 
     /// Registers what folds and is not registered.

@@ -319,7 +319,7 @@ impl<'a> Server<'a> {
         // relaxed: figures of a moment ago; the pager keeps some room in reserve.
         let room = self.engine.room.load(Ordering::Relaxed);
         // While a thread is about to fork, the pager makes no room.
-        room > 0 || self.engine.stuck.load(Ordering::Relaxed) || STILL.asked() != 0
+        room > 0 || STILL.asked() != 0
     }
 
     fn time_stalls(&mut self) {

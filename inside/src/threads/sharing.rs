@@ -4,13 +4,18 @@
 //! to it, each has a page of its own. The system tells nobody of that, so the pager asks: a
 //! program can copy all that it shares in a moment.
 //!
-//! Invariant: asking takes at most a sixteenth of the pager's time. Lock: none; the pager's thread
-//! alone is here.
+//! When a process ends, the others have its parts. They do not know how much that is until they
+//! have asked, so what it had does not count as room before that.
+//!
+//! Invariant: asking takes at most a sixteenth of the pager's time, or a quarter if processes come
+//! and end meanwhile. Lock: none; the pager's thread alone is here.
 
 use std::time::{Duration, Instant};
 
 /// Asking takes at most this part of the time, while something is shared.
 const PART: u32 = 16;
+/// And this part if processes have come or ended since the answer.
+const CHANGED_PART: u32 = 4;
 const SOONEST: Duration = Duration::from_millis(4);
 const LATEST: Duration = Duration::from_millis(250);
 /// Groups are tried again when so much has become this process's own.
@@ -27,6 +32,10 @@ pub(super) struct Sharing {
     copied: u64,
     /// The forks before that.
     forks: u32,
+    /// The processes of the run at that time, as the board's number.
+    members: u64,
+    /// What the process may have, as it was at that time or later.
+    quota: u64,
     /// The most that was shared since groups were tried again.
     most: u64,
 }
@@ -38,25 +47,33 @@ impl Sharing {
         0
     }
 
-    /// Bytes that are the part of other processes, after so many forks. `copied` is how many bytes
-    /// threads were let copy, as far as that is known: they have become this process's own since
-    /// the system was asked.
+    /// Bytes that are the part of other processes, after so many forks and among these processes.
+    /// `copied` is how many bytes threads were let copy, as far as that is known: they have become
+    /// this process's own since the system was asked.
     pub(super) fn bytes(
         &mut self,
-        forks: u32,
+        (forks, members): (u32, u64),
         copied: u64,
         ask: impl FnOnce() -> Option<u64>,
     ) -> u64 {
-        let has_forked = forks != self.forks;
-        let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_forked);
+        let has_changed = forks != self.forks || members != self.members;
+        let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_changed);
         if self.asked.is_none_or(is_due) {
             let began = Instant::now();
-            (self.forks, self.copied) = (forks, copied);
+            (self.forks, self.members, self.copied) = (forks, members, copied);
             self.bytes = ask().unwrap_or(0);
             self.asked = Some((Instant::now(), began.elapsed()));
             self.most = self.most.max(self.bytes);
         }
         self.bytes.saturating_sub(copied - self.copied)
+    }
+
+    /// What the process may have, if it is `quota` among these processes. It does not grow between
+    /// the end of another process and the next answer.
+    pub(super) fn quota(&mut self, members: u64, quota: u64) -> u64 {
+        let is_known = !self.is_much() || members == self.members;
+        self.quota = if is_known { quota } else { quota.min(self.quota) };
+        self.quota
     }
 
     /// Whether copies of what is shared would be felt.
@@ -79,11 +96,13 @@ impl Sharing {
     }
 
     /// How long to wait after an answer that took so long.
-    fn pause(&self, took: Duration, has_forked: bool) -> Duration {
-        if !self.is_much() && !has_forked {
-            return LATEST;
-        }
-        (took * PART).clamp(SOONEST, LATEST)
+    fn pause(&self, took: Duration, has_changed: bool) -> Duration {
+        let part = match (self.is_much(), has_changed) {
+            (false, false) => return LATEST,
+            (true, true) => CHANGED_PART,
+            (true, false) | (false, true) => PART,
+        };
+        (took * part).clamp(SOONEST, LATEST)
     }
 }
 
@@ -93,7 +112,7 @@ mod tests {
 
     fn asked(sharing: &mut Sharing, forks: u32, answer: u64) -> bool {
         let mut is_asked = false;
-        sharing.bytes(forks, 0, || {
+        sharing.bytes((forks, 7), 0, || {
             is_asked = true;
             Some(answer)
         });
@@ -125,13 +144,25 @@ mod tests {
     #[test]
     fn copies_are_its_own_before_the_system_says_so() {
         let mut sharing = Sharing::default();
-        assert_eq!(sharing.bytes(1, 500, || Some(8000)), 8000);
+        assert_eq!(sharing.bytes((1, 7), 500, || Some(8000)), 8000);
         assert_eq!(
-            [500, 700, 9500].map(|copied| sharing.bytes(1, copied, || None)),
+            [500, 700, 9500].map(|copied| sharing.bytes((1, 7), copied, || None)),
             [8000, 7800, 0]
         );
         sharing.asked = None;
-        assert_eq!(sharing.bytes(1, 9500, || Some(100)), 100);
+        assert_eq!(sharing.bytes((1, 7), 9500, || Some(100)), 100);
+    }
+
+    #[test]
+    fn what_an_ended_process_had_is_no_room_before_it_is_asked_who_has_it() {
+        let mut sharing = Sharing::default();
+        assert_eq!(sharing.quota(7, 500), 500, "nothing is shared");
+        asked(&mut sharing, 1, 8 * GROWTH);
+        assert_eq!([600, 400, 500].map(|quota| sharing.quota(7, quota)), [600, 400, 500]);
+        assert_eq!([900, 450, 900].map(|quota| sharing.quota(8, quota)), [500, 450, 450]);
+        wait(&mut sharing, SOONEST * CHANGED_PART);
+        sharing.bytes((1, 8), 0, || Some(9 * GROWTH));
+        assert_eq!(sharing.quota(8, 900), 900);
     }
 
     #[test]

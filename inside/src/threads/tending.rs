@@ -31,8 +31,12 @@ pub(super) enum Tending {
 }
 
 impl Tending {
-    /// Does a turn on the store of a process of this run, if one is due.
+    /// Does a turn on the store of a process of this run, if one is due. While forks share the store,
+    /// denser pages would take new memory, and free none.
     pub(super) fn turn(&mut self, board: &Board, store: &Store) {
+        if store.is_shared() {
+            return;
+        }
         match self {
             Tending::Unknown => *self = Tending::of(board, store),
             Tending::Due { pass, at } if *at <= Instant::now() => {

@@ -59,6 +59,11 @@ impl Doubles {
         }
     }
 
+    /// Whether another process shares the store.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared_by.is_some()
+    }
+
     /// All doubles are to go.
     fn leave(&mut self) {
         let slots = std::mem::take(&mut self.slots);

@@ -29,7 +29,7 @@ use crate::places::{Book, Density, GROUP, PAGE, Place, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// What is shared by the thread that serves faults and the one that pages out.
 pub(crate) struct Engine {
@@ -39,8 +39,6 @@ pub(crate) struct Engine {
     pub(super) state: RankedMutex<State>,
     /// Pages that may still come before the limit is reached; negative above it.
     pub(crate) room: AtomicI64,
-    /// Nothing more can leave, so faults are served above the limit too.
-    pub(crate) stuck: AtomicBool,
     /// The server waits for the state: the pager lets it go first.
     pub(super) awaited: AtomicU32,
     /// Changed to wake the pager.
@@ -87,7 +85,6 @@ impl Engine {
             resident,
             state: RankedMutex::new(Rank::Group, State::new(trays)),
             room: AtomicI64::new(0),
-            stuck: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             bell: AtomicU32::new(0),
             put: AtomicU64::new(0),

@@ -47,8 +47,6 @@ impl Engine {
         // relaxed: there is one thread, and others are made or woken after this.
         engine.awaited.store(0, Ordering::Relaxed);
         // relaxed: as above.
-        engine.stuck.store(false, Ordering::Relaxed);
-        // relaxed: as above.
         engine.forks.fetch_add(1, Ordering::Relaxed);
         engine.store.begin_anew();
         let state = &mut *engine.state.lock();

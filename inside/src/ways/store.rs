@@ -180,6 +180,11 @@ impl Store {
         leaving.into_iter().for_each(|slot| self.give_back(slot));
     }
 
+    /// Whether another process shares the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lock().doubles.is_shared()
+    }
+
     /// A page came that may go to the disk. One that repeats a word takes no memory.
     fn kept(&self, slot: u32) {
         let page = u64::from(slot);
