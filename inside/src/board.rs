@@ -44,7 +44,7 @@ pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ramfold4");
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold5");
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 /// Bytes of the path of a directory on the disk behind the stores.
@@ -88,6 +88,8 @@ pub struct Slot {
     pub resident: AtomicU64,
     /// What forks share, as far as it is the part of other processes. It is not in `resident`.
     pub shared: AtomicU64,
+    /// [`Board::members`] when that was asked; 0 if it never is.
+    pub members: AtomicU64,
     /// The most that `resident` was.
     pub peak: AtomicU64,
     /// Pages in the store, times 4096.
@@ -285,11 +287,6 @@ impl Board {
         let past = counts(self.head().past.each_ref());
         running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
     }
-
-    /// How many processes have a slot.
-    pub fn processes(&self) -> usize {
-        self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
-    }
 }
 
 /// The PID namespace of this process.
@@ -352,6 +349,7 @@ impl Slot {
             &self.way,
             &self.resident,
             &self.shared,
+            &self.members,
             &self.peak,
             &self.orig_data_size,
             &self.unfolded_peak,

@@ -29,4 +29,4 @@ pub(crate) use files::without_ours;
 pub(crate) use fold::Fold;
 pub(crate) use out::guard;
 pub(crate) use state::{State, go_on, patiently, with};
-pub(crate) use way::{begin as fold, clear_shelf, hold, look_again};
+pub(crate) use way::{begin as fold, hold, look_again, try_shelf};

@@ -40,8 +40,6 @@ const STEPS_MAX: usize = 256;
 /// until it goes on without room. After a fork, nearly all of them may be shared.
 const VAIN_MAX: usize = 8;
 
-/// Groups of the shelf that are looked at in turn: a millisecond of work.
-const TRIED_AT_ONCE: usize = 512; // 128 MiB of memory
 /// After this time the pager counts memory anew, because threads make room too.
 const HOLD_TIME: Duration = Duration::from_millis(10);
 /// Steps of the pager without a page, at most.
@@ -337,27 +335,18 @@ pub(crate) fn look_again(state: &mut State) {
         all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > fresh::LEN_MAX);
     large.for_each(|(span, _)| fresh::look_through(state, span));
     state.have_executed();
-    try_shelf(state);
 }
 
-/// Some groups that could not leave are tried again. Those that other processes have stay on the
+/// So many groups that could not leave are tried again. Those that other processes have stay on the
 /// shelf: a thread that makes room would look at them in vain.
-fn try_shelf(state: &mut State) {
-    for _ in 0..TRIED_AT_ONCE {
+pub(crate) fn try_shelf(state: &mut State, count: usize) {
+    for _ in 0..count {
         let Some(group) = state.fold.as_mut().and_then(|fold| fold.shelf.pop_front()) else { break };
         if !out::is_shared(state, group) {
             list(state, group);
         } else if let Some(fold) = &mut state.fold {
             fold.shelf.push_back(group);
         }
-    }
-}
-
-/// All groups that could not leave are tried again.
-pub(crate) fn clear_shelf(state: &mut State) {
-    if let Some(fold) = &mut state.fold {
-        let groups = std::mem::take(&mut fold.shelf);
-        groups.into_iter().for_each(|group| list(state, group));
     }
 }
 

@@ -36,6 +36,19 @@ impl Board {
         load(&head.limit).saturating_sub(used + load(&head.outside))
     }
 
+    /// How many processes have a slot.
+    pub fn processes(&self) -> usize {
+        self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
+    }
+
+    /// Whether all processes have asked what they share since one came or ended. Until then, what
+    /// they say may count memory twice that forks share, or not at all.
+    pub fn is_settled(&self) -> bool {
+        let members = self.members();
+        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
+        running.map(|slot| load(&slot.members)).all(|known| known == 0 || known == members)
+    }
+
     /// A number that changes when a process comes or ends.
     pub fn members(&self) -> u64 {
         let pids = self.slots().iter().map(|slot| slot.owner.pid());
@@ -75,6 +88,16 @@ impl Board {
     /// bytes until it is needed.
     pub fn millis_until(&self, left: u64, least: u64) -> u64 {
         (left / load(&self.head().speed).max(1)).clamp(least, SLEEP_MAX)
+    }
+}
+
+impl Slot {
+    /// Says how many bytes were the part of others among these processes of the run.
+    pub fn shares(&self, bytes: u64, members: u64) {
+        // relaxed: figures that stand alone.
+        self.shared.store(bytes, Ordering::Relaxed);
+        // relaxed: as above.
+        self.members.store(members, Ordering::Relaxed);
     }
 }
 
@@ -124,6 +147,10 @@ mod tests {
         process(&board, 3, 0);
         let all = [nobody, one, both, other, board.members()];
         assert!((0..5).all(|at| !all[..at].contains(&all[at])), "{all:?}");
+        second.members.store(other, Ordering::Relaxed);
+        assert!(!board.is_settled(), "the third came");
+        second.members.store(board.members(), Ordering::Relaxed);
+        assert!(board.is_settled(), "the third does not ask");
         second.owner.release();
         board.slots()[0].owner.release();
         assert_eq!(board.members(), nobody);

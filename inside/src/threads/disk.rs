@@ -30,10 +30,3 @@ pub(super) fn count_written(board: &Board, slot: &Slot, writer: &mut Writer, pag
         board.head().disk_error.store(errno as u64, Ordering::Relaxed);
     }
 }
-
-/// Says what is on the disk, and what came from there.
-pub(super) fn say_disk(slot: &Slot, store: &Store, bytes: u64) {
-    // relaxed: figures.
-    slot.disk.store(bytes, Ordering::Relaxed);
-    slot.disk_in.fetch_add(store.take_fetched(), Ordering::Relaxed);
-}

@@ -10,7 +10,8 @@
 //! Invariant: what uses our heap is done under the lock of the state, so that a forked child finds
 //! the heap whole. Lock: that of the state, for one step.
 
-use super::disk::{count_written, say_disk, store};
+use super::disk::{count_written, store};
+use super::figures::publish;
 use super::manners::{be_prompt, leave_descriptors, name};
 use super::pager::open_board;
 use super::sharing::Sharing;
@@ -29,6 +30,8 @@ const RESTING_MIN: u64 = 2 << 20; // 2 MiB
 const RESTING_MAX: u64 = 64 << 20; // 64 MiB
 /// How often memory is looked for that was touched without a word.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Groups of the shelf that are tried at a time: a millisecond of work.
+const TRIES_AT_ONCE: usize = 512; // 128 MiB of memory
 /// How often to look whether the store holds what it does not need.
 const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// Pages that leave for the store until it is looked whether some are to go on to the disk.
@@ -43,6 +46,8 @@ struct Keeper {
     slot: &'static Slot,
     resident: Resident,
     looked: Instant,
+    /// Groups of the shelf that are to be tried again, whether others still have them.
+    tries: usize,
     tidied: Instant,
     compacted_at: u64,
     sharing: Sharing,
@@ -100,6 +105,7 @@ impl Keeper {
             slot,
             resident,
             looked: now,
+            tries: 0,
             tidied: now,
             compacted_at: 0,
             sharing: Sharing::default(),
@@ -113,13 +119,14 @@ impl Keeper {
         let (forks, copied) = arena::patiently(|state| {
             (state.forks, state.fold.as_ref().map_or(0, |fold| fold.copied))
         });
-        let used = self.used(forks, copied * PAGE as u64);
+        let (used, shared) = self.used(forks, copied * PAGE as u64);
         let quota = self.board.quota(self.slot);
         // Who ended before that was asked is not among the members any more.
         let quota = self.sharing.quota(self.board.members(), quota);
         let until_folding = self.board.until_folding(used, quota, self.sharing.is_much());
         let begins = arena::patiently(|state| {
-            self.publish(used, state);
+            let store = state.fold.as_ref().map(|fold| &fold.store);
+            publish(self.slot, used, shared, store);
             self.tell(state);
             state.fold.is_none() && !state.melted && until_folding == 0
         });
@@ -133,15 +140,6 @@ impl Keeper {
         std::thread::sleep(Duration::from_millis(millis));
     }
 
-    fn publish(&self, bytes: u64, state: &arena::State) {
-        let held = state.fold.as_ref().map(|fold| fold.store.held()).unwrap_or_default();
-        if let Some(fold) = &state.fold {
-            say_disk(self.slot, &fold.store, held.disk);
-        }
-        let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
-        self.slot.publish(bytes, held.orig_data_size, held.compr_data_size, unfolded);
-    }
-
     fn tell(&self, state: &arena::State) {
         self.slot.set_state(match &state.fold {
             _ if state.melted => State::Unfolded(refusals::MELTED),
@@ -150,19 +148,18 @@ impl Keeper {
         });
     }
 
-    /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
-    /// Threads were let copy `copied` bytes of it.
-    fn used(&mut self, forks: u32, copied: u64) -> u64 {
+    /// Bytes in memory, and those that are the part of other processes. What forks share is counted
+    /// by parts, if there is more than one process. Threads were let copy `copied` bytes of it.
+    fn used(&mut self, forks: u32, copied: u64) -> (u64, u64) {
+        let members = self.board.members();
         let shared = if self.board.processes() < 2 {
-            self.sharing.none()
+            self.sharing.none(members)
         } else {
-            let members = self.board.members();
             self.sharing.bytes((forks, members), copied, || self.resident.shared())
         };
-        // relaxed: a figure.
-        self.slot.shared.store(shared, Ordering::Relaxed);
+        self.slot.shares(shared, self.sharing.members());
         let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
-        counted.saturating_sub(shared)
+        (counted.saturating_sub(shared), shared)
     }
 
     /// Begins to fold.
@@ -197,10 +194,14 @@ impl Keeper {
             if self.looked.elapsed() > LOOK_EVERY {
                 self.looked = Instant::now();
                 arena::look_again(state);
+                self.tries = self.tries.max(TRIES_AT_ONCE);
             }
-            if has_shrunk {
-                arena::clear_shelf(state);
+            if let Some(fold) = state.fold.as_ref().filter(|_| has_shrunk) {
+                self.tries = fold.shelf.len();
             }
+            let tries = self.tries.min(TRIES_AT_ONCE);
+            self.tries -= tries;
+            arena::try_shelf(state, tries);
             if self.tidied.elapsed() > TIDY_EVERY {
                 self.tidied = Instant::now();
                 state.fold.iter().for_each(|fold| fold.store.tidy());

@@ -7,6 +7,7 @@
 //!              |-- passage: a fork that is under way
 //!              `-- children: those that need their parent still
 //!   sharing  what forks share, and how often to ask
+//!   figures  what both kinds of pagers say of the process
 //!   disk     what both kinds of pagers do with a disk
 //!   manners  descriptors, names and time of our threads
 //!   heir     a forked child goes on with its copy of our memory
@@ -14,6 +15,7 @@
 
 mod children;
 mod disk;
+mod figures;
 pub(crate) mod heir;
 pub(crate) mod keeper;
 mod manners;

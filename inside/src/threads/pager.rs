@@ -9,7 +9,8 @@
 //!
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
-use super::disk::{count_written, say_disk, store};
+use super::disk::{count_written, store};
+use super::figures::publish;
 use super::manners::{be_prompt, leave_descriptors, name};
 use super::server::Server;
 use super::sharing::Sharing;
@@ -131,27 +132,6 @@ fn watch_only(slot: &Slot) {
     }
 }
 
-/// Says that so many bytes are in memory, besides those that are the part of other processes. The
-/// store is shared like the rest.
-fn publish(slot: &Slot, bytes: u64, others: u64, engine: Option<&Engine>) {
-    let held = engine.map(|engine| engine.store.held()).unwrap_or_default();
-    if let Some(engine) = engine {
-        say_disk(slot, &engine.store, held.disk);
-    }
-    let [stored, held] = [held.orig_data_size, held.compr_data_size]
-        .map(|size| part(size, bytes, bytes.saturating_add(others)));
-    slot.publish(bytes, stored, held, (bytes + stored).saturating_sub(held));
-}
-
-/// The part of `size` that is `bytes` of `all`.
-fn part(size: u64, bytes: u64, all: u64) -> u64 {
-    if all == bytes {
-        size
-    } else {
-        (u128::from(size) * u128::from(bytes) / u128::from(all)) as u64
-    }
-}
-
 struct Pager {
     board: &'static Board,
     slot: &'static Slot,
@@ -210,7 +190,7 @@ impl Pager {
     fn look_after(&mut self) -> Result<(), i32> {
         loop {
             let (used, shared) = self.used();
-            publish(self.slot, used, shared, engine());
+            publish(self.slot, used, shared, engine().map(|engine| &engine.store));
             let quota = self.board.quota(self.slot);
             // Who ended before that was asked is not among the members any more.
             let quota = self.sharing.quota(self.board.members(), quota);
@@ -235,15 +215,15 @@ impl Pager {
         // relaxed: a figure.
         let copied = engine().map_or(0, |engine| engine.copied.load(Ordering::Relaxed));
         let mut sharing = std::mem::take(&mut self.sharing);
+        let members = self.board.members();
         let shared = if self.board.processes() < 2 {
-            sharing.none()
+            sharing.none(members)
         } else {
             let copied = copied * PAGE as u64;
-            sharing.bytes((forks, self.board.members()), copied, || self.resident().shared())
+            sharing.bytes((forks, members), copied, || self.resident().shared())
         };
         self.sharing = sharing;
-        // relaxed: a figure.
-        self.slot.shared.store(shared, Ordering::Relaxed);
+        self.slot.shares(shared, self.sharing.members());
         let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
         (counted.saturating_sub(shared), shared)
     }
@@ -463,16 +443,4 @@ fn image() -> Range<usize> {
         static END: u8;
     }
     &raw const START as usize..(&raw const END as usize).next_multiple_of(PAGE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::part;
-
-    #[test]
-    fn a_store_that_is_shared_is_counted_by_parts() {
-        assert_eq!(part(1 << 40, 7, 7), 1 << 40, "alone");
-        assert_eq!(part(1 << 40, 1 << 39, 1 << 40), 1 << 39);
-        assert_eq!((part(100, 0, 50), part(0, 0, 0)), (0, 0));
-    }
 }

@@ -41,10 +41,15 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Nothing is shared: there is no other process.
-    pub(super) fn none(&mut self) -> u64 {
-        *self = Sharing::default();
+    /// Nothing is shared: there is no other process than these.
+    pub(super) fn none(&mut self, members: u64) -> u64 {
+        *self = Sharing { members, ..Sharing::default() };
         0
+    }
+
+    /// The processes of the run when it was asked last, as the board's number.
+    pub(super) fn members(&self) -> u64 {
+        self.members
     }
 
     /// Bytes that are the part of other processes, after so many forks and among these processes.
@@ -176,6 +181,6 @@ mod tests {
         assert!(!after(8 * GROWTH) && !after(8 * GROWTH - 1));
         assert!(after(7 * GROWTH) && !after(7 * GROWTH));
         assert!(!after(9 * GROWTH) && after(7 * GROWTH));
-        assert_eq!((sharing.none(), sharing.has_shrunk()), (0, false));
+        assert_eq!((sharing.none(7), sharing.has_shrunk(), sharing.members()), (0, false, 7));
     }
 }

@@ -51,6 +51,8 @@ const LIMIT_PERCENT: u64 = 80;
 const LIMIT_MIN: u64 = 16 << 20; // 16 MiB
 /// How often the tree is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// A look counts after this time, although processes come and end all the time.
+const DOUBT_MAX: Duration = Duration::from_secs(1);
 
 /// Runs the program, and ends as it ends.
 pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
@@ -193,6 +195,9 @@ struct Watch {
 struct Seen {
     tally: Tally,
     report: Option<Report>,
+    /// When a look was counted last, and the least that was in memory at looks since then.
+    counted: Duration,
+    doubtful: Option<Moment>,
 }
 
 fn watch(board: Arc<Board>, mut tree: Tree, report: Option<Report>) -> Result<Watch, Failure> {
@@ -204,7 +209,7 @@ fn watch(board: Arc<Board>, mut tree: Tree, report: Option<Report>) -> Result<Wa
             let over =
                 stopped.recv_timeout(LOOK) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
             tree.look(&board);
-            seen.add(&board, started.elapsed());
+            seen.look(&board, started.elapsed(), over);
             if over {
                 return seen;
             }
@@ -216,11 +221,25 @@ fn watch(board: Arc<Board>, mut tree: Tree, report: Option<Report>) -> Result<Wa
 }
 
 impl Seen {
-    fn add(&mut self, board: &Board, at: Duration) {
+    /// Counts what the board says. Just after a fork it may say that memory is there twice, so a
+    /// look does not count until it is settled who has what, or until `DOUBT_MAX` is over.
+    fn look(&mut self, board: &Board, at: Duration, is_last: bool) {
+        let is_settled = board.is_settled();
         let now = Moment::of(board);
-        self.tally.add(board, &now, at);
+        let least = match self.doubtful.take() {
+            Some(before) if !is_settled && before.resident < now.resident => {
+                Moment { counts: now.counts, ..before }
+            }
+            _ => now,
+        };
+        if !is_settled && !is_last && at.saturating_sub(self.counted) < DOUBT_MAX {
+            self.doubtful = Some(least);
+            return;
+        }
+        self.counted = at;
+        self.tally.add(board, &least, at);
         if let Some(report) = &mut self.report {
-            report.add(at, now, &self.tally);
+            report.add(at, least, &self.tally);
         }
     }
 }
@@ -251,5 +270,40 @@ mod tests {
         let Err(Failure::Usage(line)) = judged((16 << 20) - 1) else { panic!("too little") };
         assert!(line.contains("at least 16.0 MiB"), "{line}");
         assert!(matches!(judge(1 << 40, None, None), Ok(None)), "nothing is known");
+    }
+
+    #[test]
+    fn what_may_be_counted_twice_is_no_peak() {
+        let path = std::env::temp_dir().join(format!("ramfold-doubt-{}", std::process::id()));
+        // The file of an earlier run with this number.
+        let _ = std::fs::remove_file(&path);
+        let board = Board::create(&path, 9000, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        let mut seen = Seen::default();
+        let mut peak = |millis, is_last| {
+            seen.look(&board, Duration::from_millis(millis), is_last);
+            seen.tally.peak
+        };
+        let parent = board.claim(10).expect("free");
+        let says = |slot: &inside::board::Slot, bytes, members| {
+            slot.shares(0, members);
+            slot.publish(bytes, 0, 0, bytes);
+        };
+        says(parent, 500, board.members());
+        assert_eq!(peak(100, false), 500);
+        let alone = board.members();
+        let child = board.claim(11).expect("free");
+        says(child, 250, board.members());
+        assert_eq!(peak(200, false), 500, "the parent has not asked");
+        says(parent, 260, board.members());
+        assert_eq!(peak(300, false), 510);
+        says(parent, 450, alone);
+        says(child, 300, alone);
+        assert_eq!(peak(400, false), 510);
+        says(child, 200, alone);
+        assert_eq!([peak(500, false), peak(1200, false)], [510, 510]);
+        says(child, 350, alone);
+        assert_eq!(peak(1300, false), 650, "the least in a second");
+        assert_eq!([peak(1400, false), peak(1500, true)], [650, 800]);
     }
 }

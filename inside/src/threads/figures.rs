@@ -1,0 +1,43 @@
+//! What both pagers say of their process on the board.
+//!
+//! Invariant: what forks share, the store too, is counted by parts, so that the sum over all
+//! processes is what they have. Lock: none.
+
+use crate::board::Slot;
+use crate::ways::Store;
+use std::sync::atomic::Ordering;
+
+/// Says that so many bytes are in memory, besides those that are the part of other processes. The
+/// store is shared like the rest.
+pub(super) fn publish(slot: &Slot, bytes: u64, others: u64, store: Option<&Store>) {
+    let held = store.map(Store::held).unwrap_or_default();
+    if let Some(store) = store {
+        // relaxed: figures.
+        slot.disk.store(held.disk, Ordering::Relaxed);
+        slot.disk_in.fetch_add(store.take_fetched(), Ordering::Relaxed);
+    }
+    let [stored, held] = [held.orig_data_size, held.compr_data_size]
+        .map(|size| part(size, bytes, bytes.saturating_add(others)));
+    slot.publish(bytes, stored, held, (bytes + stored).saturating_sub(held));
+}
+
+/// The part of `size` that is `bytes` of `all`.
+fn part(size: u64, bytes: u64, all: u64) -> u64 {
+    if all == bytes {
+        size
+    } else {
+        (u128::from(size) * u128::from(bytes) / u128::from(all)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn a_store_that_is_shared_is_counted_by_parts() {
+        assert_eq!(part(1 << 40, 7, 7), 1 << 40, "alone");
+        assert_eq!(part(1 << 40, 1 << 39, 1 << 40), 1 << 39);
+        assert_eq!((part(100, 0, 50), part(0, 0, 0)), (0, 0));
+    }
+}
