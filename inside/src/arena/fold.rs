@@ -28,8 +28,11 @@ const SCARCE: [(usize, usize); 4] = [(4, 64), (3, 16), (2, 4), (1, 2)];
 const TIMED_ONE_IN: u32 = 16;
 /// A page that opens beside another closes again later: in per cent of a fault.
 const RESTING_PER_CENT: u32 = 15;
-/// Groups touched last that do not rest. An instruction touches at most four, because no operand
-/// lies on more than two pages, and there are two operands; the others are for other threads.
+/// Groups touched last that do not rest, for each thread. An instruction touches at most four,
+/// because no operand lies on more than two pages, and there are two operands; the others are for a
+/// handler of a signal.
+const TOUCHED_BY_ONE: usize = 6;
+/// The same for all threads of a process.
 const TOUCHED: usize = 16;
 /// Pages that come after a thread looked in vain for what may leave, until it looks again.
 const VAIN_PAGES: i64 = 64;
@@ -62,6 +65,8 @@ pub(crate) struct Fold {
     pub(crate) queue: VecDeque<usize>,
     /// Groups that were touched last, in no order.
     touched: [usize; TOUCHED],
+    /// How many of them count.
+    touched_max: usize,
     next_touched: usize,
     /// Groups that are closed and in place, the coldest first.
     resting: VecDeque<Resting>,
@@ -108,6 +113,7 @@ impl Fold {
             slot,
             queue: VecDeque::new(),
             touched: [0; TOUCHED],
+            touched_max: TOUCHED,
             next_touched: 0,
             resting: VecDeque::new(),
             resting_pages: 0,
@@ -136,6 +142,13 @@ impl Fold {
     /// So many pages may rest, and those of one group more.
     pub(crate) fn set_resting_max(&mut self, pages: usize) {
         self.resting_max = pages;
+    }
+
+    /// The process has so many threads besides ours; `None` if that is not known.
+    pub(crate) fn set_threads(&mut self, threads: Option<usize>) {
+        let max = threads.map_or(TOUCHED, |threads| (threads * TOUCHED_BY_ONE).min(TOUCHED));
+        self.touched_max = max.max(TOUCHED_BY_ONE);
+        self.touched[self.touched_max..].fill(0);
     }
 
     /// A forked child counts in a slot of its own.
@@ -211,8 +224,9 @@ impl Fold {
     /// A page of a group was touched, and opens.
     pub(crate) fn was_touched(&mut self, group: usize) {
         if !self.touched.contains(&group) {
+            self.next_touched %= self.touched_max;
             self.touched[self.next_touched] = group;
-            self.next_touched = (self.next_touched + 1) % TOUCHED;
+            self.next_touched = (self.next_touched + 1) % self.touched_max;
         }
     }
 
@@ -332,6 +346,21 @@ mod tests {
         assert_eq!(fold.queue.len(), TOUCHED, "they wait");
         fold.was_touched(AT - GROUP);
         assert_eq!(fold.next_to_rest(), Some(groups[0]), "the first of them is no longer one");
+    }
+
+    #[test]
+    fn fewer_groups_stay_for_fewer_threads() {
+        for (threads, stay) in [(Some(0), 6), (Some(1), 6), (Some(2), 12), (Some(9), 16), (None, 16)]
+        {
+            let mut fold = fold("threads");
+            let groups: Vec<usize> = (0..20).map(|number| AT + number * GROUP).collect();
+            groups.iter().for_each(|&group| fold.was_touched(group));
+            fold.set_threads(threads);
+            groups.iter().for_each(|&group| fold.was_touched(group));
+            fold.queue.extend(&groups);
+            let rested: Vec<usize> = std::iter::from_fn(|| fold.next_to_rest()).collect();
+            assert_eq!(rested, groups[..20 - stay], "{threads:?}");
+        }
     }
 
     #[test]

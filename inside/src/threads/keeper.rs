@@ -21,6 +21,7 @@ use crate::board::{Board, Slot, State, Way, refusals};
 use crate::kernel::Resident;
 use crate::places::PAGE;
 use crate::ways::{Pick, Writer};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
@@ -180,12 +181,14 @@ impl Keeper {
         let shares = self.sharing.is_much();
         // Processes that copy what they share do not all take the same room.
         let takers = if shares { self.board.processes().max(1) } else { 1 };
+        let threads = threads();
         let (has_shrunk, shared_by) = (self.sharing.has_shrunk(), self.sharing.shared_by());
         arena::patiently(|state| {
             if let Some(fold) = &mut state.fold {
                 fold.set_room(room / (takers * PAGE) as i64);
                 fold.shares = shares;
                 fold.set_resting_max(resting_max(quota));
+                fold.set_threads(threads);
                 fold.quota = quota;
                 fold.is_written = self.writer.is_some();
                 fold.store.set_refuses(self.writer.as_ref().is_some_and(Writer::waits));
@@ -292,6 +295,14 @@ impl Keeper {
             });
         }
     }
+}
+
+/// Threads of the process without ours. `None` if the system does not say.
+fn threads() -> Option<usize> {
+    // A directory has a link for itself, one in its parent, and one for each directory in it.
+    const LINKS: u64 = 2;
+    let links = std::fs::metadata("/proc/self/task").ok()?.nlink();
+    usize::try_from(links.checked_sub(LINKS + 1)?).ok()
 }
 
 /// Pages that may rest in a process with a quota.

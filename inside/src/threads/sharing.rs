@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Asking takes at most this part of the time, while something is shared.
 const PART: u32 = 16;
-/// And this part if processes have come or ended since the answer.
+/// And this part if processes have come or ended since the answer, or if so many bytes may have
+/// been copied: a thread that only reads is let copy, too.
 const CHANGED_PART: u32 = 4;
+const COPIED_MAX: u64 = 16 << 20; // 16 MiB
 const SOONEST: Duration = Duration::from_millis(4);
 const LATEST: Duration = Duration::from_millis(250);
 /// Groups are tried again when so much has become this process's own.
@@ -61,7 +63,8 @@ impl Sharing {
         copied: u64,
         ask: impl FnOnce() -> Option<u64>,
     ) -> u64 {
-        let has_changed = forks != self.forks || members != self.members;
+        let is_other = forks != self.forks || members != self.members;
+        let has_changed = is_other || copied - self.copied >= COPIED_MAX;
         let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_changed);
         if self.asked.is_none_or(is_due) {
             let began = Instant::now();
@@ -144,6 +147,26 @@ mod tests {
         assert!(asked(&mut sharing, 1, 0));
         wait(&mut sharing, LATEST);
         assert!(asked(&mut sharing, 1, 0));
+    }
+
+    #[test]
+    fn it_is_asked_soon_when_much_may_have_been_copied() {
+        let mut sharing = Sharing::default();
+        let mut asked = |copied, pause| {
+            let mut is_asked = false;
+            if let Some((at, _)) = sharing.asked {
+                sharing.asked = Some((at - pause, SOONEST));
+            }
+            sharing.bytes((1, 7), copied, || {
+                is_asked = true;
+                Some(1 << 30)
+            });
+            is_asked
+        };
+        assert!(asked(0, Duration::ZERO));
+        assert!(!asked(COPIED_MAX - 1, SOONEST * CHANGED_PART));
+        assert!(asked(COPIED_MAX, SOONEST * CHANGED_PART));
+        assert!(!asked(COPIED_MAX * 2 - 1, SOONEST * CHANGED_PART));
     }
 
     #[test]
