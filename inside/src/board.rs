@@ -88,6 +88,8 @@ pub struct Slot {
     pub resident: AtomicU64,
     /// What forks share, as far as it is the part of other processes. It is not in `resident`.
     pub shared: AtomicU64,
+    /// Of `resident`: what threads were let copy of that since it was asked, which may be less.
+    pub guessed: AtomicU64,
     /// [`Board::members`] when that was asked; 0 if it never is.
     pub members: AtomicU64,
     /// The most that `resident` was.
@@ -281,12 +283,6 @@ impl Board {
         head.unfolded_peak.fetch_max(unfolded_peak, Ordering::Relaxed);
     }
 
-    /// What all processes have counted, also those that have ended.
-    pub fn counts(&self) -> RunCounts {
-        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
-        let past = counts(self.head().past.each_ref());
-        running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
-    }
 }
 
 /// The PID namespace of this process.
@@ -313,10 +309,12 @@ impl Slot {
             // relaxed: figures that stand alone.
             word.store(*value, Ordering::Relaxed);
         });
+        // relaxed: as above.
+        let guessed = self.guessed.load(Ordering::Relaxed);
         let most = [(&self.peak, resident), (&self.unfolded_peak, unfolded)];
         most.iter().for_each(|(word, value)| {
             // relaxed: as above.
-            word.fetch_max(*value, Ordering::Relaxed);
+            word.fetch_max(value.saturating_sub(guessed), Ordering::Relaxed);
         });
         // relaxed: as above.
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -349,6 +347,7 @@ impl Slot {
             &self.way,
             &self.resident,
             &self.shared,
+            &self.guessed,
             &self.members,
             &self.peak,
             &self.orig_data_size,

@@ -92,10 +92,13 @@ impl Board {
 }
 
 impl Slot {
-    /// Says how many bytes were the part of others among these processes of the run.
-    pub fn shares(&self, bytes: u64, members: u64) {
+    /// Says how many bytes were the part of others among these processes of the run, and how many
+    /// more were, but may have been copied since.
+    pub fn shares(&self, bytes: u64, guessed: u64, members: u64) {
         // relaxed: figures that stand alone.
         self.shared.store(bytes, Ordering::Relaxed);
+        // relaxed: as above.
+        self.guessed.store(guessed, Ordering::Relaxed);
         // relaxed: as above.
         self.members.store(members, Ordering::Relaxed);
     }

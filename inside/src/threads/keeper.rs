@@ -158,7 +158,7 @@ impl Keeper {
         } else {
             self.sharing.bytes((forks, members), copied, || self.resident.shared())
         };
-        self.slot.shares(shared, self.sharing.members());
+        self.slot.shares(shared, self.sharing.guessed(), self.sharing.members());
         let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
         (counted.saturating_sub(shared), shared)
     }

@@ -223,7 +223,7 @@ impl Pager {
             sharing.bytes((forks, members), copied, || self.resident().shared())
         };
         self.sharing = sharing;
-        self.slot.shares(shared, self.sharing.members());
+        self.slot.shares(shared, self.sharing.guessed(), self.sharing.members());
         let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
         (counted.saturating_sub(shared), shared)
     }

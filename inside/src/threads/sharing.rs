@@ -32,6 +32,8 @@ pub(super) struct Sharing {
     asked: Option<(Instant, Duration)>,
     /// Bytes of copies until then.
     copied: u64,
+    /// Of `bytes`: what threads were let copy since then.
+    guessed: u64,
     /// The forks before that.
     forks: u32,
     /// The processes of the run at that time, as the board's number.
@@ -73,7 +75,13 @@ impl Sharing {
             self.asked = Some((Instant::now(), began.elapsed()));
             self.most = self.most.max(self.bytes);
         }
-        self.bytes.saturating_sub(copied - self.copied)
+        self.guessed = (copied - self.copied).min(self.bytes);
+        self.bytes - self.guessed
+    }
+
+    /// Bytes that were the part of others when it was asked, and may have been copied since.
+    pub(super) fn guessed(&self) -> u64 {
+        self.guessed
     }
 
     /// What the process may have, if it is `quota` among these processes. It does not grow between
@@ -177,8 +185,9 @@ mod tests {
             [500, 700, 9500].map(|copied| sharing.bytes((1, 7), copied, || None)),
             [8000, 7800, 0]
         );
+        assert_eq!(sharing.guessed(), 8000, "no more than is shared");
         sharing.asked = None;
-        assert_eq!(sharing.bytes((1, 7), 9500, || Some(100)), 100);
+        assert_eq!((sharing.bytes((1, 7), 9500, || Some(100)), sharing.guessed()), (100, 0));
     }
 
     #[test]

@@ -286,7 +286,7 @@ mod tests {
         };
         let parent = board.claim(10).expect("free");
         let says = |slot: &inside::board::Slot, bytes, members| {
-            slot.shares(0, members);
+            slot.shares(0, 0, members);
             slot.publish(bytes, 0, 0, bytes);
         };
         says(parent, 500, board.members());

@@ -52,7 +52,8 @@ impl Moment {
 
     /// What the process of a slot says.
     pub(crate) fn of_slot(slot: &Slot) -> Moment {
-        let (resident, stored) = (load(&slot.resident), load(&slot.orig_data_size));
+        let resident = load(&slot.resident).saturating_sub(load(&slot.guessed));
+        let stored = load(&slot.orig_data_size);
         let (held, disk) = (load(&slot.compr_data_size), load(&slot.disk));
         let unfolded = resident + stored.saturating_sub(held);
         let counts = slot.counts();
