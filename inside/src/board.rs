@@ -282,7 +282,6 @@ impl Board {
         // relaxed: as above.
         head.unfolded_peak.fetch_max(unfolded_peak, Ordering::Relaxed);
     }
-
 }
 
 /// The PID namespace of this process.

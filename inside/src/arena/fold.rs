@@ -350,7 +350,8 @@ mod tests {
 
     #[test]
     fn fewer_groups_stay_for_fewer_threads() {
-        for (threads, stay) in [(Some(0), 6), (Some(1), 6), (Some(2), 12), (Some(9), 16), (None, 16)]
+        for (threads, stay) in
+            [(Some(0), 6), (Some(1), 6), (Some(2), 12), (Some(9), 16), (None, 16)]
         {
             let mut fold = fold("threads");
             let groups: Vec<usize> = (0..20).map(|number| AT + number * GROUP).collect();

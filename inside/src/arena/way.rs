@@ -341,7 +341,9 @@ pub(crate) fn look_again(state: &mut State) {
 /// shelf: a thread that makes room would look at them in vain.
 pub(crate) fn try_shelf(state: &mut State, count: usize) {
     for _ in 0..count {
-        let Some(group) = state.fold.as_mut().and_then(|fold| fold.shelf.pop_front()) else { break };
+        let Some(group) = state.fold.as_mut().and_then(|fold| fold.shelf.pop_front()) else {
+            break;
+        };
         if !out::is_shared(state, group) {
             list(state, group);
         } else if let Some(fold) = &mut state.fold {

@@ -2,7 +2,6 @@
 //!
 //! Invariant: the order of the words is that of the fields. Lock: none.
 
-use super::{Board, Slot};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many figures of a slot only grow.
@@ -72,13 +71,4 @@ impl From<[u64; COUNTS]> for RunCounts {
 pub(super) fn counts(words: [&AtomicU64; COUNTS]) -> RunCounts {
     // relaxed: figures that stand alone.
     RunCounts::from(words.map(|word| word.load(Ordering::Relaxed)))
-}
-
-impl Board {
-    /// What all processes have counted, also those that have ended.
-    pub fn counts(&self) -> RunCounts {
-        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
-        let past = counts(self.head().past.each_ref());
-        running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
-    }
 }

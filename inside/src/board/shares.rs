@@ -10,6 +10,7 @@
 //!
 //! Lock: none.
 
+use super::counts::{RunCounts, counts};
 use super::reserve::{RESERVE_PART_MAX, SLEEP_MAX, reserve};
 use super::{Board, Slot, State};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +35,13 @@ impl Board {
         let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
         let head = self.head();
         load(&head.limit).saturating_sub(used + load(&head.outside))
+    }
+
+    /// What all processes have counted, also those that have ended.
+    pub fn counts(&self) -> RunCounts {
+        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
+        let past = counts(self.head().past.each_ref());
+        running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
     }
 
     /// How many processes have a slot.

@@ -38,7 +38,7 @@ pub(super) struct Sharing {
     forks: u32,
     /// The processes of the run at that time, as the board's number.
     members: u64,
-    /// What the process may have, as it was at that time or later.
+    /// What the process may have: of that time, or of a later one.
     quota: u64,
     /// The most that was shared since groups were tried again.
     most: u64,

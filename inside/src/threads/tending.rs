@@ -31,8 +31,8 @@ pub(super) enum Tending {
 }
 
 impl Tending {
-    /// Does a turn on the store of a process of this run, if one is due. While forks share the store,
-    /// denser pages would take new memory, and free none.
+    /// Does a turn on the store of a process of this run, if one is due. While forks share the
+    /// store, denser pages would take new memory, and free none.
     pub(super) fn turn(&mut self, board: &Board, store: &Store) {
         if store.is_shared() {
             return;
@@ -102,6 +102,10 @@ mod tests {
         let slots: Vec<u32> =
             (0..PAGES).map(|at| store.keep(at * PAGE, &letters(at)).expect("room")).collect();
         let mut tending = Tending::default();
+        store.set_shared_by(Some(1));
+        tending.turn(&board, &store);
+        assert!(matches!(tending, Tending::Unknown), "a fork shares the store");
+        store.set_shared_by(None);
         tending.turn(&board, &store);
         assert!(matches!(tending, Tending::Due { .. }), "{tending:?}");
         let short =

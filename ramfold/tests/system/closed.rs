@@ -95,6 +95,16 @@ claims! { "musl-gcc":
     with_musl_threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
 }
 
+/// Forks that read what they share. Each has some memory that cannot leave, and it was `58 MiB`
+/// together when each had 16 groups of it, and when threads looked for room among what is shared.
+#[test]
+fn forks_stay_near_the_limit() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    for claim in ["forks", "shares"] {
+        assert_within(&folds_and_is_right(&rig, claim), crate::programs::FORKS_BOUND);
+    }
+}
+
 /// The heap has more than `80 MiB`. Some of it may come before it folds.
 #[test]
 fn small_blocks_of_either_c_library_fold() {
