@@ -35,7 +35,7 @@ const TOUCHED_BY_ONE: usize = 6;
 /// The same for all threads of a process.
 const TOUCHED: usize = 16;
 /// Pages that come after a thread looked in vain for what may leave, until it looks again.
-const VAIN_PAGES: i64 = 64;
+const VAIN_PAGES: i64 = 16;
 /// Walks that are known at the same time.
 const WALKS: usize = 8;
 

@@ -143,19 +143,6 @@ fn what_is_filled_at_once_is_right_in_little_memory() {
     assert_within(&rig.right("fills", &["--limit", "128M"]), 256.0);
 }
 
-/// The limit of 32 MiB, a sixteenth of it, and 16 MiB.
-pub(crate) const FORKS_BOUND: f64 = 50.0;
-
-/// Forks that read what they share. It was `59 MiB` when a process in which nothing could leave did
-/// not wait at all.
-#[test]
-fn forks_stay_near_the_limit() {
-    let Some(rig) = rig(&["cc"]) else { return };
-    for claim in ["forks", "shares"] {
-        assert_within(&rig.right(claim, &["--limit", "32M"]), FORKS_BOUND);
-    }
-}
-
 /// At most so many MiB were taken, by what `ramfold` said.
 #[track_caller]
 pub(crate) fn assert_within(said: &str, bound: f64) {
