@@ -11,7 +11,7 @@
 //!
 //! Lock: none.
 
-use crate::board::Way;
+use crate::board::{self, Way};
 use crate::closed;
 use crate::floor::call::call;
 use crate::floor::gate::Answer;
@@ -20,10 +20,11 @@ use crate::floor::{gate, pristine, strand, yard};
 use crate::kernel;
 use crate::threads::{heir, pager};
 use core::arch::global_asm;
+use core::ffi::{CStr, c_char};
 
-/// What the environment may ask for, with the null at its end.
-const WISHES: [(&[u8], Way); 2] =
-    [(b"RAMFOLD_PATH=userfaultfd\0", Way::Faults), (b"RAMFOLD_PATH=closed\0", Way::Closed)];
+/// What the environment may ask for.
+const WISH: &str = "RAMFOLD_PATH";
+const WISHES: [(&[u8], Way); 2] = [(b"userfaultfd", Way::Faults), (b"closed", Way::Closed)];
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -88,21 +89,36 @@ extern "C" fn first() {
 
 /// The way that the environment asks for.
 fn wish() -> Option<Way> {
+    let asked = variable(WISH)?;
+    WISHES.iter().find(|(text, _)| *text == asked).map(|&(_, way)| way)
+}
+
+/// The value of a variable of the environment. Programs write over it from `main` on, as some do to
+/// give themselves a title, so it is read before that.
+fn variable(name: &str) -> Option<&'static [u8]> {
     // SAFETY: the loader has bound the table; the variables end with a null.
     unsafe {
-        let environ = LIBRARY[2] as *const *const *const u8;
+        let environ = LIBRARY[2] as *const *const *const c_char;
         let mut entries = if environ.is_null() { return None } else { *environ };
         while !entries.is_null() && !(*entries).is_null() {
-            let is = |text: &[u8]| (0..text.len()).all(|at| *(*entries).add(at) == text[at]);
-            for (text, way) in WISHES {
-                if is(text) {
-                    return Some(way);
-                }
+            let entry = CStr::from_ptr(*entries).to_bytes();
+            let value = entry.strip_prefix(name.as_bytes()).and_then(|it| it.strip_prefix(b"="));
+            if value.is_some() {
+                return value;
             }
             entries = entries.add(1);
         }
     }
     None
+}
+
+/// Makes the gate, with the note of where the board is; that of a parent has it.
+fn make_gate(inherited: Option<usize>) -> bool {
+    let made = gate::make(inherited);
+    if made && inherited.is_none() {
+        gate::write_note(variable(board::VARIABLE).unwrap_or_default());
+    }
+    made
 }
 
 /// Prepares to fold without userfaultfd. False if that cannot be.
@@ -112,7 +128,7 @@ fn begin_closed() -> bool {
     let before = block_signals();
     yard::set_inherited(true);
     let library = closed::Library { glibc, musl: [loader, threads], brk };
-    let begun = yard::reserve() && gate::make(None) && closed::begin(library, child_closed);
+    let begun = yard::reserve() && make_gate(None) && closed::begin(library, child_closed);
     if begun {
         strand::spawn(crate::threads::keeper::run);
     }
@@ -184,7 +200,7 @@ fn lost() -> ! {
 /// Starts the pager, if the system has memory for it. `gate` is the page of a parent.
 fn begin(gate: Option<usize>) {
     without_signals(|| {
-        if yard::reserve() && gate::make(gate) {
+        if yard::reserve() && make_gate(gate) {
             strand::spawn(pager::run);
         }
     });

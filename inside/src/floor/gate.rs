@@ -140,13 +140,27 @@ pub(crate) fn make(inherited: Option<usize>) -> bool {
     gate > 0
 }
 
-/// A page after the gate, for a note that children find. It has zeros at first. It is lent once.
-pub(crate) fn note() -> Option<&'static mut [u8]> {
-    static LENT: AtomicU32 = AtomicU32::new(0);
-    // relaxed: only the first one gets it.
-    let address = address().filter(|_| LENT.swap(1, Ordering::Relaxed) == 0)? + CLOSED;
-    // SAFETY: the page is mapped as long as the process lives, and lent once.
-    Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, PAGE) })
+/// Writes a text to the page after the gate, where this process and its children find it. Called
+/// once, before any strand. One that does not fit is none.
+pub(crate) fn write_note(text: &[u8]) {
+    if let Some(address) = address()
+        && text.len() < PAGE
+    {
+        // SAFETY: the page was made with the gate, has zeros, and nobody reads it yet.
+        unsafe {
+            let page = (address + CLOSED) as *mut u8;
+            core::ptr::copy_nonoverlapping(text.as_ptr(), page, text.len());
+        }
+    }
+}
+
+/// The text on the page after the gate; `None` if there is none.
+pub(crate) fn note() -> Option<&'static [u8]> {
+    let page = (address()? + CLOSED) as *const u8;
+    // SAFETY: the page is mapped as long as the process lives, and nobody writes to it any more.
+    let page = unsafe { core::slice::from_raw_parts(page, PAGE) };
+    let len = page.iter().position(|&byte| byte == 0)?;
+    (len > 0).then(|| &page[..len])
 }
 
 /// Does `arm`, after which forks pass the gate, unless a fork is under way or `arm` fails.

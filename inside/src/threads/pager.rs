@@ -15,7 +15,7 @@ use super::manners::{be_prompt, leave_descriptors, name};
 use super::server::Server;
 use super::sharing::Sharing;
 use super::tending::Tending;
-use crate::board::{self, Board, SLEEP_MAX, Slot, State};
+use crate::board::{Board, SLEEP_MAX, Slot, State};
 use crate::closed;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
@@ -23,7 +23,6 @@ use crate::kernel::{Resident, Uffd, folding, lost};
 use crate::places::{GROUP, PAGE};
 use crate::ways::{Engine, Pick, Staged, Trays, Writer};
 use std::ffi::OsStr;
-use std::io::Read;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -102,25 +101,9 @@ pub(crate) extern "C" fn run() {
     }
 }
 
-/// The board that the environment named when the first process was started. A child finds the path
-/// with the gate, because programs write over their environment.
+/// The board that the environment named when the first process was started.
 pub(super) fn open_board() -> Option<Board> {
-    let kept = gate::note()?;
-    if kept.first() == Some(&0) {
-        let path = variable(board::VARIABLE)?;
-        kept.get_mut(..path.len())?.copy_from_slice(&path);
-    }
-    let len = kept.iter().position(|&byte| byte == 0)?;
-    Board::open(Path::new(OsStr::from_bytes(&kept[..len]))).ok()
-}
-
-/// A variable of the environment that the process was started with.
-fn variable(name: &str) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    std::fs::File::open("/proc/self/environ").ok()?.read_to_end(&mut text).ok()?;
-    let value =
-        |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-    text.split(|&byte| byte == 0).find_map(value)
+    Board::open(Path::new(OsStr::from_bytes(gate::note()?))).ok()
 }
 
 /// Says what the process holds, and no more.

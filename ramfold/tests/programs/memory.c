@@ -31,6 +31,7 @@
 //   memory narrow    threads with the smallest stacks, and requests that such threads serve
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
+//   memory titles    a program that writes over its environment
 //   memory rests     memory that nobody touches until a line comes
 //   memory jails     a program that goes to another root and another user
 //   memory waits     waits for SIGTERM and ends with 5
@@ -1472,6 +1473,13 @@ static void lingers(void) {
     }
 }
 
+// Writes over the environment at once, as programs do to give themselves a title.
+static void titles(void) {
+    for (char **entry = environ; *entry; entry++) memset(*entry, 't', strlen(*entry));
+    environ = NULL;
+    walk();
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     is_noise = count > 2 && !strcmp(words[2], "noise");
@@ -1486,7 +1494,7 @@ int main(int count, char **words) {
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
                {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
-               {"lingers", lingers}, {"fills", fills}};
+               {"lingers", lingers}, {"fills", fills}, {"titles", titles}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();
