@@ -24,6 +24,7 @@ use crate::arena::addresses;
 use crate::arena::files::FILES;
 use crate::floor::call::call;
 use crate::floor::passage::PASSAGE;
+use core::ops::Range;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
@@ -116,7 +117,6 @@ const _: () = assert!(WORD == 1 << WORD_SHIFT && arguments::KNOWN.is_multiple_of
 
 /// The program of the filter.
 fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
-    let library = &code.text;
     let mut program = vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW];
     for argument in 0..6 {
         let steps = in_arena(argument);
@@ -127,17 +127,8 @@ fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
         ]);
         program.extend(steps);
     }
-    program.extend([
-        step(LOAD, 0, 0, INSTRUCTION + UPPER),
-        step(EQUAL, 1, 0, (library.start >> 32) as u32),
-        ALLOW,
-        step(LOAD, 0, 0, INSTRUCTION),
-        step(AT_LEAST, 1, 0, library.start as u32),
-        ALLOW,
-        step(AT_LEAST, 0, 1, library.end as u32),
-        ALLOW,
-        step(LOAD, 0, 0, NUMBER),
-    ]);
+    program.extend(is_in(&code.text));
+    program.push(step(LOAD, 0, 0, NUMBER));
     for number in 0..arguments::KNOWN as libc::c_long {
         let steps = by_library(of_library(number, code.kind), ours);
         if !steps.is_empty() {
@@ -147,6 +138,25 @@ fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
     }
     program.push(ALLOW);
     program
+}
+
+/// What is not from the C library passes. Its code may cross a border of 4 GiB: one of some three
+/// thousand programs has it there.
+fn is_in(text: &Range<usize>) -> Vec<libc::sock_filter> {
+    let [first, last] = [text.start, text.end].map(|address| (address >> 32) as u32);
+    let lower = step(LOAD, 0, 0, INSTRUCTION);
+    let mut steps = vec![step(LOAD, 0, 0, INSTRUCTION + UPPER)];
+    let crosses = first != last;
+    steps.push(step(EQUAL, if crosses { 2 } else { 1 }, 0, first));
+    steps.extend(crosses.then_some(step(EQUAL, 3, 0, last)));
+    steps.extend([ALLOW, lower]);
+    if crosses {
+        steps.extend([step(AT_LEAST, 3, 2, text.start as u32), lower]);
+    } else {
+        steps.extend([step(AT_LEAST, 1, 0, text.start as u32), ALLOW]);
+    }
+    steps.extend([step(AT_LEAST, 0, 1, text.end as u32), ALLOW]);
+    steps
 }
 
 /// An argument would be an address of the arena. What comes from the passage passes, and a call
@@ -290,7 +300,6 @@ pub(super) fn load(code: &Code, ours: [i32; FILES]) -> Result<(), i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::ops::Range;
 
     const OURS: [i32; FILES] = [1024, 1027];
     const LIBRARY: Range<usize> = 0x7f12_3450_0000..0x7f12_3468_0000;
@@ -301,25 +310,18 @@ mod tests {
 
     /// What the filter says to a call in a program with glibc.
     fn answer(number: libc::c_long, arguments: [usize; 6], instruction: usize) -> u32 {
-        answer_to(Kind::Glibc, number, arguments, instruction)
+        answer_to(&code(Kind::Glibc), number, arguments, instruction)
     }
 
-    fn answer_to(
-        kind: Kind,
-        number: libc::c_long,
-        arguments: [usize; 6],
-        instruction: usize,
-    ) -> u32 {
+    fn answer_to(code: &Code, number: libc::c_long, arguments: [usize; 6], at: usize) -> u32 {
         let mut data = [0u32; 16];
         data[0] = number as u32;
         data[1] = X86_64;
-        data[2] = instruction as u32;
-        data[3] = (instruction >> 32) as u32;
-        for (at, argument) in arguments.iter().enumerate() {
-            data[4 + 2 * at] = *argument as u32;
-            data[5 + 2 * at] = (argument >> 32) as u32;
+        (data[2], data[3]) = (at as u32, (at >> 32) as u32);
+        for (slot, argument) in data[4..].chunks_exact_mut(2).zip(arguments) {
+            slot.copy_from_slice(&[argument as u32, (argument >> 32) as u32]);
         }
-        let (program, mut at, mut word, mut x) = (program(&code(kind), OURS), 0, 0u32, 0);
+        let (program, mut at, mut word, mut x) = (program(code, OURS), 0, 0u32, 0);
         loop {
             let step = program[at];
             at += 1;
@@ -357,7 +359,7 @@ mod tests {
         for (kind, number) in (0..600).chain([1 << 30, i64::from(u32::MAX)]).flat_map(both) {
             for arguments in &lists {
                 for instruction in places {
-                    let answer = answer_to(kind, number, *arguments, instruction);
+                    let answer = answer_to(&code(kind), number, *arguments, instruction);
                     let meant = is_meant(number, arguments, instruction, &code(kind));
                     let traps = answer == libc::SECCOMP_RET_TRAP;
                     assert!(!traps || meant, "{number} {arguments:x?} {instruction:x}");
@@ -368,6 +370,22 @@ mod tests {
                     assert!(traps == expected || instruction == inside, "{number}");
                     assert!(traps || !expected, "{number}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_c_library_may_lie_across_a_border_of_addresses() {
+        const BORDER: usize = 0x7f13_0000_0000;
+        for text in [BORDER - 0x3000..BORDER + 0x5000, BORDER - 0x3000..BORDER, LIBRARY] {
+            let code = Code { text: text.clone(), kind: Kind::Glibc };
+            let (start, end) = (text.start, text.end);
+            let far = 1 << 32;
+            let places =
+                [start - 1, start, BORDER - 1, BORDER, end - 1, end, start - far, end + far];
+            for at in places.into_iter().chain([start + far, end - far, 0x3000, BORDER + 0x4000]) {
+                let traps = answer_to(&code, libc::SYS_brk, [0; 6], at) == libc::SECCOMP_RET_TRAP;
+                assert_eq!(traps, text.contains(&at), "{text:x?} {at:x}");
             }
         }
     }
@@ -406,7 +424,7 @@ mod tests {
         let inside = LIBRARY.start + 0x1234;
         let begin = |kind, flags: i32| {
             let arguments = [flags as usize, 0x7fff_0000_1000, 0, 0, 0, 0];
-            let answer = |arguments| answer_to(kind, libc::SYS_clone, arguments, inside);
+            let answer = |arguments| answer_to(&code(kind), libc::SYS_clone, arguments, inside);
             let mut again = arguments;
             again[0] |= LOOKED_AT;
             (answer(arguments), answer(again))
@@ -426,7 +444,7 @@ mod tests {
         let refused = libc::SECCOMP_RET_ERRNO | libc::EBADF as u32;
         for number in [libc::SYS_dup2, libc::SYS_dup3, libc::SYS_close] {
             let arguments = [OURS[0] as usize, OURS[0] as usize, 0, 0, 0, 0];
-            assert_eq!(answer_to(Kind::Musl, number, arguments, inside), refused);
+            assert_eq!(answer_to(&code(Kind::Musl), number, arguments, inside), refused);
         }
     }
 
