@@ -7,9 +7,21 @@ use crate::board::Slot;
 use crate::ways::Store;
 use std::sync::atomic::Ordering;
 
-/// Says that so many bytes are in memory, besides those that are the part of other processes. The
-/// store is shared like the rest.
-pub(super) fn publish(slot: &Slot, bytes: u64, others: u64, store: Option<&Store>) {
+/// Bytes in memory, and those that are the part of other processes. Of the first, some were that
+/// when it was asked last, and may have been copied since.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used {
+    pub(super) bytes: u64,
+    pub(super) others: u64,
+    pub(super) guessed: u64,
+    /// Among which processes that was asked.
+    pub(super) members: u64,
+}
+
+/// Says what is in memory. The store is shared like the rest.
+pub(super) fn publish(slot: &Slot, used: Used, store: Option<&Store>) {
+    let Used { bytes, others, guessed, members } = used;
+    slot.shares(others, guessed, members);
     let held = store.map(Store::held).unwrap_or_default();
     if let Some(store) = store {
         // relaxed: figures.

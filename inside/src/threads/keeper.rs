@@ -11,7 +11,7 @@
 //! the heap whole. Lock: that of the state, for one step.
 
 use super::disk::{count_written, store};
-use super::figures::publish;
+use super::figures::{Used, publish};
 use super::manners::{be_prompt, leave_descriptors, name};
 use super::pager::open_board;
 use super::sharing::Sharing;
@@ -120,14 +120,15 @@ impl Keeper {
         let (forks, copied) = arena::patiently(|state| {
             (state.forks, state.fold.as_ref().map_or(0, |fold| fold.copied))
         });
-        let (used, shared) = self.used(forks, copied * PAGE as u64);
+        let said = self.used(forks, copied * PAGE as u64);
+        let used = said.bytes;
         let quota = self.board.quota(self.slot);
         // Who ended before that was asked is not among the members any more.
         let quota = self.sharing.quota(self.board.members(), quota);
         let until_folding = self.board.until_folding(used, quota, self.sharing.is_much());
         let begins = arena::patiently(|state| {
             let store = state.fold.as_ref().map(|fold| &fold.store);
-            publish(self.slot, used, shared, store);
+            publish(self.slot, said, store);
             self.tell(state);
             state.fold.is_none() && !state.melted && until_folding == 0
         });
@@ -151,16 +152,15 @@ impl Keeper {
 
     /// Bytes in memory, and those that are the part of other processes. What forks share is counted
     /// by parts, if there is more than one process. Threads were let copy `copied` bytes of it.
-    fn used(&mut self, forks: u32, copied: u64) -> (u64, u64) {
+    fn used(&mut self, forks: u32, copied: u64) -> Used {
         let members = self.board.members();
-        let shared = if self.board.processes() < 2 {
+        let others = if self.board.processes() < 2 {
             self.sharing.none(members)
         } else {
             self.sharing.bytes((forks, members), copied, || self.resident.shared())
         };
-        self.slot.shares(shared, self.sharing.guessed(), self.sharing.members());
         let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
-        (counted.saturating_sub(shared), shared)
+        self.sharing.used(counted, others)
     }
 
     /// Begins to fold.

@@ -10,7 +10,7 @@
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
 use super::disk::{count_written, store};
-use super::figures::publish;
+use super::figures::{Used, publish};
 use super::manners::{be_prompt, leave_descriptors, name};
 use super::server::Server;
 use super::sharing::Sharing;
@@ -110,7 +110,8 @@ pub(super) fn open_board() -> Option<Board> {
 fn watch_only(slot: &Slot) {
     let Ok(resident) = Resident::open() else { return };
     loop {
-        publish(slot, resident.anonymous().unwrap_or(0) * PAGE as u64, 0, None);
+        let bytes = resident.anonymous().unwrap_or(0) * PAGE as u64;
+        publish(slot, Used { bytes, others: 0, guessed: 0, members: 0 }, None);
         std::thread::sleep(Duration::from_millis(SLEEP_MAX));
     }
 }
@@ -172,8 +173,9 @@ impl Pager {
     /// Looks after the process as long as it lives.
     fn look_after(&mut self) -> Result<(), i32> {
         loop {
-            let (used, shared) = self.used();
-            publish(self.slot, used, shared, engine().map(|engine| &engine.store));
+            let said = self.used();
+            let used = said.bytes;
+            publish(self.slot, said, engine().map(|engine| &engine.store));
             let quota = self.board.quota(self.slot);
             // Who ended before that was asked is not among the members any more.
             let quota = self.sharing.quota(self.board.members(), quota);
@@ -192,23 +194,22 @@ impl Pager {
 
     /// Bytes in memory, and those that are the part of other processes. What forks share is counted
     /// by parts, if there is more than one process.
-    fn used(&mut self) -> (u64, u64) {
+    fn used(&mut self) -> Used {
         // relaxed: a fork that comes now is seen at the next look.
         let forks = engine().map_or(0, |engine| engine.forks.load(Ordering::Relaxed));
         // relaxed: a figure.
         let copied = engine().map_or(0, |engine| engine.copied.load(Ordering::Relaxed));
         let mut sharing = std::mem::take(&mut self.sharing);
         let members = self.board.members();
-        let shared = if self.board.processes() < 2 {
+        let others = if self.board.processes() < 2 {
             sharing.none(members)
         } else {
             let copied = copied * PAGE as u64;
             sharing.bytes((forks, members), copied, || self.resident().shared())
         };
         self.sharing = sharing;
-        self.slot.shares(shared, self.sharing.guessed(), self.sharing.members());
         let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
-        (counted.saturating_sub(shared), shared)
+        self.sharing.used(counted, others)
     }
 
     fn resident(&self) -> &Resident {

@@ -10,6 +10,7 @@
 //! Invariant: asking takes at most a sixteenth of the pager's time, or a quarter if processes come
 //! and end meanwhile. Lock: none; the pager's thread alone is here.
 
+use super::figures::Used;
 use std::time::{Duration, Instant};
 
 /// Asking takes at most this part of the time, while something is shared.
@@ -51,11 +52,6 @@ impl Sharing {
         0
     }
 
-    /// The processes of the run when it was asked last, as the board's number.
-    pub(super) fn members(&self) -> u64 {
-        self.members
-    }
-
     /// Bytes that are the part of other processes, after so many forks and among these processes.
     /// `copied` is how many bytes threads were let copy, as far as that is known: they have become
     /// this process's own since the system was asked.
@@ -79,9 +75,10 @@ impl Sharing {
         self.bytes - self.guessed
     }
 
-    /// Bytes that were the part of others when it was asked, and may have been copied since.
-    pub(super) fn guessed(&self) -> u64 {
-        self.guessed
+    /// What is in memory, if so many bytes are counted, of which some are the part of others.
+    pub(super) fn used(&self, counted: u64, others: u64) -> Used {
+        let (guessed, members) = (self.guessed, self.members);
+        Used { bytes: counted.saturating_sub(others), others, guessed, members }
     }
 
     /// What the process may have, if it is `quota` among these processes. It does not grow between
@@ -185,9 +182,11 @@ mod tests {
             [500, 700, 9500].map(|copied| sharing.bytes((1, 7), copied, || None)),
             [8000, 7800, 0]
         );
-        assert_eq!(sharing.guessed(), 8000, "no more than is shared");
+        assert_eq!(sharing.used(9000, 0).guessed, 8000, "no more than is shared");
         sharing.asked = None;
-        assert_eq!((sharing.bytes((1, 7), 9500, || Some(100)), sharing.guessed()), (100, 0));
+        assert_eq!(sharing.bytes((1, 7), 9500, || Some(100)), 100);
+        let used = sharing.used(9000, 100);
+        assert_eq!((used.bytes, used.guessed, used.members), (8900, 0, 7));
     }
 
     #[test]
@@ -213,6 +212,6 @@ mod tests {
         assert!(!after(8 * GROWTH) && !after(8 * GROWTH - 1));
         assert!(after(7 * GROWTH) && !after(7 * GROWTH));
         assert!(!after(9 * GROWTH) && after(7 * GROWTH));
-        assert_eq!((sharing.none(7), sharing.has_shrunk(), sharing.members()), (0, false, 7));
+        assert_eq!((sharing.none(7), sharing.has_shrunk(), sharing.members), (0, false, 7));
     }
 }

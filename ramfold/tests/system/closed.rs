@@ -100,7 +100,8 @@ claims! { "musl-gcc":
 #[test]
 fn forks_stay_near_the_limit() {
     let Some(rig) = rig(&["cc"]) else { return };
-    assert_within(&folds_and_is_right(&rig, "forks"), 50.0);
+    // The limit, a sixteenth of it, and 20 MiB.
+    assert_within(&folds_and_is_right(&rig, "forks"), 54.0);
 }
 
 /// The heap has more than `80 MiB`. Some of it may come before it folds.
