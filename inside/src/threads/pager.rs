@@ -323,7 +323,8 @@ impl Pager {
     }
 
     /// If a thread waits to fork, what stands in trays goes to the store first, as far as there is
-    /// time. Parent and child would share the trays, and each would compress the same pages.
+    /// time. Parent and child would share the trays, and each would compress the same pages. A fork
+    /// does not wait for a pager that is at rest, so then the trays are shared.
     fn before_fork(&self, engine: &Engine) {
         let began = Instant::now();
         while STILL.asked() != 0
