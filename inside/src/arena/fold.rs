@@ -18,7 +18,7 @@ use crate::board::Slot;
 use crate::places::{Density, GROUP, PAGE, aligned, bits, is_watched, page_in_group};
 use crate::ways::{Store, Trials, Worth};
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Pages that open together at least, because mappings become scarce, and because each takes memory
 /// of the kernel that a container's limit counts: from so many eighths of the mappings
@@ -74,7 +74,9 @@ pub(crate) struct Fold {
     resting_pages: usize,
     resting_max: usize,
     /// Groups that are pinned, or shared with other processes. They are tried again after a while.
-    pub(crate) shelf: VecDeque<usize>,
+    pub(crate) shelf: BTreeSet<usize>,
+    /// The one that is tried next.
+    next_shelved: usize,
     pub(crate) buffer: Box<[u8]>,
     /// How densely pages are touched that came from the store, and that rested.
     stored_density: Density,
@@ -118,7 +120,8 @@ impl Fold {
             resting: VecDeque::new(),
             resting_pages: 0,
             resting_max: 0,
-            shelf: VecDeque::new(),
+            shelf: BTreeSet::new(),
+            next_shelved: 0,
             buffer: vec![0; GROUP].into_boxed_slice(),
             stored_density: Density::default(),
             resting_density: Density::default(),
@@ -210,9 +213,17 @@ impl Fold {
         STUCK.store(u32::from(is_stuck), Ordering::Relaxed);
     }
 
-    /// Whether a group was put on the shelf last.
+    /// Whether a group is on the shelf.
     pub(crate) fn is_shelved(&self, group: usize) -> bool {
-        self.shelf.back() == Some(&group)
+        self.shelf.contains(&group)
+    }
+
+    /// The group of the shelf that is to be tried next: all have their turn. It stays there.
+    pub(crate) fn next_shelved(&mut self) -> Option<usize> {
+        let next = self.shelf.range(self.next_shelved..).next().or_else(|| self.shelf.first());
+        let group = *next?;
+        self.next_shelved = group + GROUP;
+        Some(group)
     }
 
     /// Pages of other processes too are about to open, and may be copied.
@@ -346,6 +357,17 @@ mod tests {
         assert_eq!(fold.queue.len(), TOUCHED, "they wait");
         fold.was_touched(AT - GROUP);
         assert_eq!(fold.next_to_rest(), Some(groups[0]), "the first of them is no longer one");
+    }
+
+    #[test]
+    fn groups_of_the_shelf_have_their_turns() {
+        let mut fold = fold("shelf");
+        assert_eq!(fold.next_shelved(), None);
+        fold.shelf.extend([AT, AT + 3 * GROUP, AT + GROUP, AT]);
+        let turns = [0, 1, 3, 0].map(|number| Some(AT + number * GROUP));
+        assert_eq!([(); 4].map(|()| fold.next_shelved()), turns);
+        fold.shelf.remove(&(AT + GROUP));
+        assert_eq!(fold.next_shelved(), Some(AT + 3 * GROUP));
     }
 
     #[test]

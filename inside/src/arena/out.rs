@@ -185,10 +185,8 @@ fn compressed(state: &State) -> u64 {
 
 /// Lets a group wait on the shelf: it is pinned, or another process would keep its pages in memory.
 fn wait(state: &mut State, group: usize) {
-    if let Some(fold) = &mut state.fold
-        && !fold.is_shelved(group)
-    {
-        fold.shelf.push_back(group);
+    if let Some(fold) = &mut state.fold {
+        fold.shelf.insert(group);
     }
 }
 

@@ -340,14 +340,14 @@ pub(crate) fn look_again(state: &mut State) {
 /// So many groups that could not leave are tried again. Those that other processes have stay on the
 /// shelf: a thread that makes room would look at them in vain.
 pub(crate) fn try_shelf(state: &mut State, count: usize) {
-    for _ in 0..count {
-        let Some(group) = state.fold.as_mut().and_then(|fold| fold.shelf.pop_front()) else {
-            break;
-        };
+    let shelved = state.fold.as_ref().map_or(0, |fold| fold.shelf.len());
+    for _ in 0..count.min(shelved) {
+        let Some(group) = state.fold.as_mut().and_then(Fold::next_shelved) else { break };
         if !out::is_shared(state, group) {
+            if let Some(fold) = &mut state.fold {
+                fold.shelf.remove(&group);
+            }
             list(state, group);
-        } else if let Some(fold) = &mut state.fold {
-            fold.shelf.push_back(group);
         }
     }
 }
