@@ -7,21 +7,23 @@ use crate::board::Slot;
 use crate::ways::Store;
 use std::sync::atomic::Ordering;
 
-/// Bytes in memory, and those that are the part of other processes. Of the first, some were that
-/// when it was asked last, and may have been copied since.
+/// Memory of the process, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Used {
+    /// In memory, without `others`.
     pub(super) bytes: u64,
+    /// Shared by forks, as far as it is the part of other processes.
     pub(super) others: u64,
+    /// Of `bytes`: it was the part of others at the last answer of the system, and threads were let
+    /// copy it since.
     pub(super) guessed: u64,
-    /// Among which processes that was asked.
+    /// The processes of the run at that answer, as the board's number.
     pub(super) members: u64,
 }
 
 /// Says what is in memory. The store is shared like the rest.
 pub(super) fn publish(slot: &Slot, used: Used, store: Option<&Store>) {
     let Used { bytes, others, guessed, members } = used;
-    slot.shares(others, guessed, members);
     let held = store.map(Store::held).unwrap_or_default();
     if let Some(store) = store {
         // relaxed: figures.
@@ -30,6 +32,8 @@ pub(super) fn publish(slot: &Slot, used: Used, store: Option<&Store>) {
     }
     let [stored, held] = [held.orig_data_size, held.compr_data_size]
         .map(|size| part(size, bytes, bytes.saturating_add(others)));
+    // One after the other, so that hardly a look sees the one without the other.
+    slot.shares(others, guessed, members);
     slot.publish(bytes, stored, held, (bytes + stored).saturating_sub(held));
 }
 

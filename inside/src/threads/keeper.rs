@@ -299,6 +299,7 @@ impl Keeper {
 
 /// Threads of the process without ours. `None` if the system does not say.
 fn threads() -> Option<usize> {
+    // The path is short, so nothing of our heap is used, which would need the lock.
     // A directory has a link for itself, one in its parent, and one for each directory in it.
     const LINKS: u64 = 2;
     let links = std::fs::metadata("/proc/self/task").ok()?.nlink();

@@ -8,7 +8,7 @@
 //! have asked, so what it had does not count as room before that.
 //!
 //! Invariant: asking takes at most a sixteenth of the pager's time, or a quarter if processes come
-//! and end meanwhile. Lock: none; the pager's thread alone is here.
+//! and end meanwhile, or threads may copy much. Lock: none; the pager's thread alone is here.
 
 use super::figures::Used;
 use std::time::{Duration, Instant};
