@@ -167,18 +167,6 @@ impl Resident {
         let pages = entries.chunks_exact(ENTRY).enumerate().filter(|(_, bytes)| is(word(bytes)));
         pages.fold(0, |all, (page, _)| all | 1 << page)
     }
-
-    /// The number of pages from `address` on, at most `max`, that hold nothing at all: no content,
-    /// and no mark of a guard page either, which a copy would remove.
-    pub(crate) fn empty_run(&self, address: usize, max: usize) -> usize {
-        let mut entries = [0; GROUP_PAGES * ENTRY];
-        let entries = &mut entries[..max.min(GROUP_PAGES) * ENTRY];
-        let at = (address / PAGE * ENTRY) as u64;
-        if self.pagemap.read_exact_at(entries, at).is_err() {
-            return 0;
-        }
-        entries.chunks_exact(ENTRY).take_while(|bytes| is_empty(word(bytes))).count()
-    }
 }
 
 /// `struct pm_scan_arg`: the pages of a range that are of a kind. The system fills `runs`.
@@ -241,6 +229,7 @@ fn shared(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::{GROUP, bits};
 
     #[test]
     fn wiped_mappings_have_a_flag() {
@@ -274,8 +263,9 @@ mod tests {
         assert_ne!(start, libc::MAP_FAILED);
         // SAFETY: the mapping is ours.
         unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
-        let base = start as usize;
-        assert_eq!(resident.empty_run(base, 8), 8);
+        let base = (start as usize).next_multiple_of(GROUP);
+        let len = len - GROUP;
+        assert_eq!(resident.empty(base), u64::MAX);
         let mut runs = Vec::new();
         resident.present(&(base..base + len), |run| {
             runs.push(run);
@@ -292,8 +282,8 @@ mod tests {
         });
         let bytes = |pages: Range<usize>| base + pages.start * PAGE..base + pages.end * PAGE;
         assert_eq!(runs, [bytes(3..5), bytes(1000..1001)]);
-        assert_eq!(resident.empty_run(base, 8), 3);
+        assert_eq!(resident.empty(base), !bits(3, 2));
         // SAFETY: the mapping is ours.
-        unsafe { libc::munmap(start, len) };
+        unsafe { libc::munmap(start, len + GROUP) };
     }
 }

@@ -6,7 +6,7 @@
 use super::server::Server;
 use crate::board::{Board, Slot};
 use crate::kernel::{Event, Mapping, Resident, Uffd};
-use crate::places::{GROUP, PAGE, Place, Word};
+use crate::places::{GROUP, PAGE, Place, Word, bits, is_watched};
 use crate::ways::{Engine, Staged, Store, Trays};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zram::{Algorithm, Codec};
@@ -284,6 +284,46 @@ fn neighbours_stay_away_if_nobody_wanted_them() {
     learn(1);
     rig.page_out();
     assert_eq!(came(), touched, "from the store");
+}
+
+/// Memory that is new comes with its neighbours, as long as watched groups teach that they are
+/// wanted. What is not registered, or there, is left alone.
+#[test]
+fn new_pages_come_with_their_neighbours() {
+    let Some(rig) = rig() else { return };
+    let base = map(PAGES);
+    let groups = (base..base + PAGES * PAGE).step_by(GROUP).filter(|&group| !is_watched(group));
+    let groups: Vec<usize> = groups.take(2).collect();
+    write(groups[0], 17, 1);
+    // SAFETY: the mapping is the test's.
+    unsafe { libc::mprotect((groups[0] + 24 * PAGE) as *mut _, PAGE, libc::PROT_READ) };
+    let registered = |group: usize| group..group + (20 + KEPT) * PAGE;
+    rig.engine.adopt(|| groups.iter().map(|&group| registered(group)).collect());
+    let missing = |group: usize| rig.engine.resident.empty(group);
+    let (before, wanted) = (missing(groups[0]), bits(16, 4));
+    assert_eq!(before, !bits(17, 1));
+    write(groups[0], 18, 2);
+    assert_eq!(missing(groups[0]), !wanted, "a stretch of 16, as far as it is registered");
+    assert_eq!([17, 18].map(|page| read(groups[0], page)), [[17, 1], [18, 2]]);
+    (0..1000).for_each(|_| rig.engine.urgent().learn(u64::MAX, 1));
+    write(groups[1], 9, 3);
+    assert_eq!(missing(groups[1]), !bits(9, 1), "nobody wanted neighbours");
+}
+
+/// A group that is watched teaches how densely new memory is touched, when it leaves.
+#[test]
+fn new_pages_that_nobody_wanted_teach_it() {
+    let Some(rig) = rig() else { return };
+    const GROUPS: usize = 400;
+    let base = map(GROUPS * GROUP / PAGE);
+    rig.engine.adopt(|| vec![base..base + GROUPS * GROUP]);
+    for group in 0..GROUPS {
+        write(base + group * GROUP, 5, 1);
+        rig.page_out();
+    }
+    let missing = rig.engine.resident.empty(base);
+    write(base, 40, 1);
+    assert_eq!(missing & !rig.engine.resident.empty(base), bits(40, 1));
 }
 
 /// A program that locks its memory (`mlockall`) brings zeros into free trays. Nothing left any more

@@ -2,7 +2,7 @@
 //! to be wanted too.
 //!
 //! ```text
-//!   word   program    zeros, which a first touch finds        more of them while a thread walks
+//!   word   program    zeros, which a first touch finds        with those around it
 //!          tray       moved back                              with those around it in the tray
 //!          slot       decoded to a buffer, and copied         with those around it in the store
 //!
@@ -21,6 +21,7 @@ use crate::places::{
     Book, GROUP, GROUP_PAGES, PAGE, Place, Word, aligned, bits, is_watched, ones, page_in_group,
     runs,
 };
+use std::ops::Range;
 use std::time::Instant;
 
 /// Pages of a tray that a walk brings in at most.
@@ -28,6 +29,9 @@ pub(crate) const WINDOW_MAX: usize = GROUP_PAGES; // 64
 
 /// Pages of the store, or of zeros, that a walk brings in at most.
 const AT_ONCE_MAX: usize = 16;
+/// What a page of zeros costs that comes beside another, in per cent of a fault: to fill it is a
+/// fortieth, and the rest is for the memory that it takes.
+const FRESH_PER_CENT: u32 = 25;
 
 static ZEROS: [u8; AT_ONCE_MAX * PAGE] = [0; AT_ONCE_MAX * PAGE];
 
@@ -53,7 +57,7 @@ impl Engine {
         buffer: &mut [u8],
     ) -> Came {
         let came = match state.book.word(address).place() {
-            Place::Program | Place::Closed => self.bring_zeros(&state.book, address, window),
+            Place::Program | Place::Closed => self.bring_zeros(state, address, window),
             Place::Tray(tray, place) => self.bring_staged(state, address, tray, place, window),
             Place::Slot(_) => self.bring_around(state, address, window, buffer),
         };
@@ -65,26 +69,34 @@ impl Engine {
         came
     }
 
-    fn bring_zeros(&self, book: &Book, address: usize, window: usize) -> Came {
-        let page = page_in_group(address);
-        let window = window.min(AT_ONCE_MAX).min(GROUP_PAGES - page);
-        let mut count = 1;
-        if window > 1 {
-            let untouched = self.resident.empty_run(address, window);
-            let ours = |&page: &usize| {
-                let at = address + page * PAGE;
-                book.word(at) == Word::PROGRAM && book.is_registered(&(at..at + PAGE))
-            };
-            count = (0..untouched).take_while(ours).count().max(1);
+    /// Puts zeros in the place of a page that was never touched, and of others around it.
+    fn bring_zeros(&self, state: &mut State, address: usize, window: usize) -> Came {
+        let (group, page) = (address & !(GROUP - 1), page_in_group(address));
+        let watched = is_watched(group);
+        let count = if watched { 1 } else { state.fresh_density.pages_at_once(FRESH_PER_CENT) };
+        let window = window.min(AT_ONCE_MAX);
+        let wanted = if window > count { walk(page, window) } else { aligned(page, count) };
+        let is_one = wanted.count_ones() == 1;
+        let fresh = if is_one && !watched { wanted } else { self.fresh(&state.book, group) };
+        let wanted = wanted & fresh | bits(page, 1);
+        let (pages, errno) = put_runs(wanted, page, |first, count| {
+            // SAFETY: nobody has touched these pages, so they read as zeros.
+            unsafe { self.uffd.copy(group + first * PAGE, &ZEROS[..count * PAGE]) }
+        });
+        if watched {
+            state.fresh_trials.touched(group, fresh, page, pages);
         }
-        // SAFETY: nobody has touched these pages, so they read as zeros.
-        let mut progress = unsafe { self.uffd.copy(address, &ZEROS[..count * PAGE]) };
-        if progress.errno == libc::ENOENT && count > 1 {
-            // Two mappings meet here.
-            progress = self.bring_zero(&self.uffd, address);
-        }
-        let pages = bits(page, progress.pages);
-        Came { pages, grown: progress.pages, errno: progress.errno }
+        Came { pages, grown: pages.count_ones() as usize, errno }
+    }
+
+    /// The pages of a group that are registered and that nobody has touched, as bits.
+    fn fresh(&self, book: &Book, group: usize) -> u64 {
+        let out = book.pages(group, |_, word| word != Word::PROGRAM);
+        let parts = book.registered_parts(group);
+        let part = |part: &Range<usize>| bits((part.start - group) / PAGE, part.len() / PAGE);
+        let registered = parts.iter().fold(0, |all, one| all | part(one));
+        // A copy would remove the mark of a guard page, which is not empty.
+        registered & !out & self.resident.empty(group)
     }
 
     /// Puts zeros where one page is missing that is not out.

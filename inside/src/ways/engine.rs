@@ -70,9 +70,11 @@ pub(crate) struct State {
     pub(crate) unsettled: bool,
     /// The tray that the pager reads.
     pub(super) compressing: Option<u32>,
-    /// How densely groups are touched that are in trays, and in the store.
+    /// How densely groups are touched that are new, in trays, and in the store.
+    pub(super) fresh_density: Density,
     pub(super) staged_density: Density,
     pub(super) stored_density: Density,
+    pub(super) fresh_trials: Trials,
     pub(super) trials: Trials,
     pub(super) worth: Worth,
 }
@@ -225,16 +227,19 @@ impl State {
             shelf: Vec::new(),
             unsettled: false,
             compressing: None,
+            fresh_density: Density::default(),
             staged_density: Density::default(),
             stored_density: Density::default(),
+            fresh_trials: Trials::default(),
             trials: Trials::default(),
             worth: Worth::default(),
         }
     }
 
-    /// As if a watched group had taught this in trays and in the store.
+    /// As if a watched group had taught this when it was new, in trays and in the store.
     #[cfg(test)]
     pub(crate) fn learn(&mut self, out: u64, touched: u64) {
+        self.fresh_density.learn(out, touched);
         self.staged_density.learn(out, touched);
         self.stored_density.learn(out, touched);
     }

@@ -112,8 +112,9 @@ impl Engine {
             return Staged::Nothing;
         }
         state.staged.push_back(tray);
-        let State { trials, stored_density, .. } = &mut *state;
+        let State { trials, stored_density, fresh_trials, fresh_density, .. } = &mut *state;
         trials.end(group, stored_density);
+        fresh_trials.end(group, fresh_density);
         Staged::Pages(sum.moved)
     }
 

@@ -1,8 +1,8 @@
-//! Watched groups of which pages are in the store: which were out when the program came back to
-//! them, and which it touched since then.
+//! Watched groups of which pages are in the store, or were never touched: which these were when the
+//! program came to the group, and which it touched since then.
 //!
 //! ```text
-//!   first fault   out = all pages of the group in the store      each page waits for its own fault
+//!   first fault   out = all such pages of the group             each page waits for its own fault
 //!   later faults  touched                                        what a walk brings is not counted
 //!   it leaves     the density learns both
 //! ```
@@ -26,12 +26,12 @@ struct Trial {
 pub(crate) struct Trials(HashMap<usize, Trial>);
 
 impl Trials {
-    /// A page was touched while `stored` pages of its group were in the store, and `came` came.
-    pub(crate) fn touched(&mut self, group: usize, stored: u64, page: usize, came: u64) {
+    /// A page was touched while pages of its group were in the store, or new, and `came` came.
+    pub(crate) fn touched(&mut self, group: usize, such: u64, page: usize, came: u64) {
         if self.0.len() >= TRIALS_MAX {
             self.0.clear();
         }
-        let trial = self.0.entry(group).or_insert(Trial { out: stored, touched: 0 });
+        let trial = self.0.entry(group).or_insert(Trial { out: such, touched: 0 });
         trial.touched |= bits(page, 1) & trial.out;
         trial.out &= !came | trial.touched;
     }
