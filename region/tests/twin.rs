@@ -10,8 +10,8 @@
 //! cache of 256 KiB, before a disk that fails now and then. And it is done with devices that have
 //! tiers and units. There a thread makes pages denser now and then, while another uses the region.
 //!
-//! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. What takes much longer for each
-//! of them, tiers and caches, has a fifth of it. `RAMFOLD_SEED` repeats a run.
+//! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. Tiers and caches, where each
+//! takes much longer, have a fifth of it. `RAMFOLD_SEED` repeats a run.
 //! The long form is 10^8:
 //! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
 //!

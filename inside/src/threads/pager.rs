@@ -31,8 +31,10 @@ use std::time::{Duration, Instant};
 
 /// New mappings are looked for this often.
 const SCAN_EVERY: Duration = Duration::from_millis(200);
-/// And this often when memory has grown by `GROWTH` without a fault.
-const SCAN_GROWN: Duration = Duration::from_millis(5);
+/// And this often when memory has grown by `GROWTH` without a fault. It takes an eighth of the time
+/// at most.
+const SCAN_GROWN: Duration = Duration::from_millis(1);
+const SCAN_PART: u32 = 8;
 const GROWTH: u64 = 1 << 20;
 /// Trays take this part of the limit, in bounds.
 const TRAYS_PART: u64 = 8;
@@ -47,6 +49,9 @@ const TRIES: u32 = 4096;
 /// What came by then may leave itself. Without a bound, a pager that waits for a CPU lets a thread
 /// bring all of its memory.
 const GRACE: i64 = 512; // 2 MiB
+/// For so long pages leave until the pager looks again. Memory that was mapped meanwhile is not
+/// registered yet, and grows without a fault.
+const HOLD_TIME: Duration = Duration::from_millis(4);
 /// How long a fork waits for pages in trays to go to the store.
 const BEFORE_FORK: Duration = Duration::from_millis(50);
 /// Groups that the system held are tried again after this time, or when less is shared.
@@ -123,6 +128,8 @@ struct Pager {
     uffd: Option<Uffd>,
     resident: Option<Resident>,
     scanned: Option<Instant>,
+    /// How long that took.
+    scan_took: Duration,
     /// Bytes in memory and pages put in place when mappings were last looked for.
     known: (u64, u64),
     compacted_at: u64,
@@ -160,6 +167,7 @@ impl Pager {
             uffd,
             resident,
             scanned: None,
+            scan_took: Duration::ZERO,
             known: (0, 0),
             compacted_at: 0,
             shelved: Instant::now(),
@@ -279,7 +287,8 @@ impl Pager {
         // relaxed: a figure.
         let put = engine.put.load(Ordering::Relaxed);
         let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
-        let every = if grown { SCAN_GROWN } else { SCAN_EVERY };
+        let soon = SCAN_GROWN.max(self.scan_took * SCAN_PART).min(SCAN_EVERY);
+        let every = if grown { soon } else { SCAN_EVERY };
         if self.scanned.is_none_or(|at| at.elapsed() > every) {
             let is_first = self.scanned.is_none();
             self.scan(engine);
@@ -335,19 +344,22 @@ impl Pager {
 
     /// Registers what folds and is not registered.
     fn scan(&mut self, engine: &Engine) {
-        self.scanned = Some(Instant::now());
+        let began = Instant::now();
+        self.scanned = Some(began);
         let ours = [yard::range(), gate::pages(), image()];
         engine.prune();
         engine.adopt(|| {
             let text = engine.resident.maps().unwrap_or_default();
             folding(&text, &ours)
         });
+        self.scan_took = began.elapsed();
     }
 
-    /// Makes about `want` pages leave. Returns how many did.
+    /// Makes about `want` pages leave, as far as there is time. Returns how many did.
     fn page_out(&mut self, engine: &Engine, want: usize, quota: u64) -> usize {
+        let began = Instant::now();
         let (mut left, mut tries, mut ahead) = (0, 0, 0);
-        while left < want && STILL.asked() == 0 {
+        while left < want && STILL.asked() == 0 && (left == 0 || began.elapsed() < HOLD_TIME) {
             match engine.stage(self.slot) {
                 Staged::Nothing if tries < TRIES => {
                     tries += 1;

@@ -316,7 +316,7 @@ fn new_pages_that_nobody_wanted_teach_it() {
     let Some(rig) = rig() else { return };
     const GROUPS: usize = 400;
     let base = map(GROUPS * GROUP / PAGE);
-    rig.engine.adopt(|| vec![base..base + GROUPS * GROUP]);
+    rig.engine.adopt(|| vec![base..base + GROUPS * GROUP; 1]);
     for group in 0..GROUPS {
         write(base + group * GROUP, 5, 1);
         rig.page_out();

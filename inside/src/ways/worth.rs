@@ -18,8 +18,9 @@ use std::time::Duration;
 /// From the touch of a missing page until the thread goes on, less what the page itself takes: two
 /// switches between threads and the messages between them.
 const OVERHEAD_NS: u32 = 6000;
-/// A page that comes back from a tray is moved twice, and takes the place of one that is colder.
-pub(super) const STAGED_PER_CENT: u32 = 40;
+/// A page that comes back from a tray beside another is moved by the same request, and takes the
+/// place of one that is colder.
+pub(super) const STAGED_PER_CENT: u32 = 15;
 /// What a page takes until one was measured.
 const PAGE_NS: u32 = 2500;
 const OUT_NS: u32 = 4000;
