@@ -29,8 +29,8 @@ pub(crate) const WINDOW_MAX: usize = GROUP_PAGES; // 64
 
 /// Pages of the store, or of zeros, that a walk brings in at most.
 const AT_ONCE_MAX: usize = 16;
-/// What a page of zeros costs that comes beside another, in per cent of a fault: to fill it is a
-/// fortieth, and the rest is for the memory that it takes.
+/// What a page of zeros costs that comes beside another, in per cent of a fault. Little of that is
+/// for filling it, and the rest for the memory that it takes.
 const FRESH_PER_CENT: u32 = 25;
 
 static ZEROS: [u8; AT_ONCE_MAX * PAGE] = [0; AT_ONCE_MAX * PAGE];
