@@ -2,7 +2,7 @@
 //! program came to the group, and which it touched since then.
 //!
 //! ```text
-//!   first fault   out = all such pages of the group             each page waits for its own fault
+//!   first fault   out = all such pages of the group              each page waits for its own fault
 //!   later faults  touched                                        what a walk brings is not counted
 //!   it leaves     the density learns both
 //! ```
