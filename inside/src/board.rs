@@ -15,6 +15,7 @@
 //! Lock: none.
 
 mod counts;
+mod owner;
 mod packing;
 pub mod refusals;
 mod reserve;
@@ -30,10 +31,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use host::sync::atomic as modelled;
-
 pub use counts::RunCounts;
 use counts::{COUNTS, counts};
+pub use owner::Owner;
 pub use packing::Packing;
 pub use reserve::{SLEEP_MAX, limit_for};
 pub use state::{State, Way};
@@ -44,7 +44,7 @@ pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
 pub const VARIABLE: &str = "RAMFOLD_BOARD";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ramfold5");
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold6");
 /// Bytes of the text that names the algorithm.
 const ALGORITHM_LEN: usize = 32;
 /// Bytes of the path of a directory on the disk behind the stores.
@@ -72,6 +72,8 @@ pub struct Head {
     pub unfolded_peak: AtomicU64,
     /// The PID namespace in which the owners of slots are numbered.
     namespace: AtomicU64,
+    /// Slots from the first on that have had an owner. The others are free.
+    reached: AtomicU64,
 }
 
 /// Of one process. Bytes, unless the name says otherwise.
@@ -125,34 +127,6 @@ pub struct Slot {
     /// How often the process has said what it holds. It does so every 50 ms as long as its pager
     /// lives.
     pub looks: AtomicU64,
-}
-
-/// Whose slot it is.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub struct Owner(modelled::AtomicU64);
-
-impl Owner {
-    /// Makes process `pid` the owner, if there is none.
-    pub fn claim(&self, pid: u64) -> bool {
-        // Acquire pairs with the Release in `release`, so that the words are zeros. relaxed: a
-        // failure reads nothing.
-        self.0
-            .compare_exchange(0, pid, modelled::Ordering::Acquire, modelled::Ordering::Relaxed)
-            .is_ok()
-    }
-
-    /// The process; 0 if there is none.
-    pub fn pid(&self) -> u64 {
-        // relaxed: a figure of a moment ago.
-        self.0.load(modelled::Ordering::Relaxed)
-    }
-
-    /// Makes the slot free.
-    pub fn release(&self) {
-        // Release pairs with the Acquire in `claim`, so that the next owner finds zeros.
-        self.0.store(0, modelled::Ordering::Release);
-    }
 }
 
 /// The board of a run, in memory.
@@ -257,9 +231,13 @@ impl Board {
         if namespace().unwrap_or(0) != self.head().namespace.load(Ordering::Relaxed) {
             return None;
         }
-        let before = self.slots().iter().filter(|slot| slot.owner.pid() == pid);
-        before.for_each(|slot| self.retire(slot));
-        self.slots().iter().find(|slot| slot.owner.claim(pid))
+        self.living().filter(|slot| slot.owner.pid() == pid).for_each(|slot| self.retire(slot));
+        self.slots().iter().zip(1..).find_map(|(slot, number)| {
+            // First, so that a process that is killed here leaves no slot that nobody looks at.
+            // relaxed: who sees the old number sees this one a moment later.
+            self.head().reached.fetch_max(number, Ordering::Relaxed);
+            slot.owner.claim(pid).then_some(slot)
+        })
     }
 
     /// Makes a slot free, and keeps what was counted in it.

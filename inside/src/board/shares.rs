@@ -29,45 +29,53 @@ fn load(word: &AtomicU64) -> u64 {
 }
 
 impl Board {
+    /// Slots that have had an owner, and free ones among them.
+    fn reached(&self) -> &[Slot] {
+        let reached = load(&self.head().reached) as usize;
+        self.slots().get(..reached).unwrap_or(self.slots())
+    }
+
+    /// The slots of processes.
+    pub fn living(&self) -> impl Iterator<Item = &Slot> {
+        self.reached().iter().filter(|slot| slot.owner.pid() != 0)
+    }
+
     /// Bytes that the process of `slot` may have in memory: what the others leave of the limit.
     pub fn quota(&self, slot: &Slot) -> u64 {
-        let others = self.slots().iter().filter(|other| !std::ptr::eq(*other, slot));
-        let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
+        let others = self.living().filter(|other| !std::ptr::eq(*other, slot));
+        let used: u64 = others.map(|it| load(&it.resident)).sum();
         let head = self.head();
         load(&head.limit).saturating_sub(used + load(&head.outside))
     }
 
     /// What all processes have counted, also those that have ended.
     pub fn counts(&self) -> RunCounts {
-        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
         let past = counts(self.head().past.each_ref());
-        running.map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
+        self.living().map(Slot::counts).fold(past, |sum, counts| sum.plus(&counts))
     }
 
     /// How many processes have a slot.
     pub fn processes(&self) -> usize {
-        self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
+        self.living().count()
     }
 
     /// Whether all processes have asked what they share since one came or ended. Until then, what
     /// they say may count memory twice that forks share, or not at all.
     pub fn is_settled(&self) -> bool {
         let members = self.members();
-        let running = self.slots().iter().filter(|slot| slot.owner.pid() != 0);
-        running.map(|slot| load(&slot.members)).all(|known| known == 0 || known == members)
+        self.living().map(|slot| load(&slot.members)).all(|known| known == 0 || known == members)
     }
 
     /// A number that changes when a process comes or ends.
     pub fn members(&self) -> u64 {
-        let pids = self.slots().iter().map(|slot| slot.owner.pid());
+        let pids = self.reached().iter().map(|slot| slot.owner.pid());
         pids.fold(0, |members, pid| members.wrapping_mul(MIX).wrapping_add(pid))
     }
 
     /// Of so much that all processes lack, what the process of `slot` has to give up: it is to all
     /// as what it has is to what all have that fold.
     pub fn part(&self, slot: &Slot, lack: u64) -> u64 {
-        let folding = self.slots().iter().filter(|it| it.owner.pid() != 0);
-        let folding = folding.filter(|it| it.state() == State::Folding);
+        let folding = self.living().filter(|it| it.state() == State::Folding);
         let all: u64 = folding.map(|it| load(&it.resident)).sum();
         let own = load(&slot.resident);
         if own >= all {
@@ -77,12 +85,21 @@ impl Board {
         }
     }
 
+    /// Whether all processes would fit if each had for itself what forks share, and so much were
+    /// left that none folds. The process of `slot` has `counted` bytes in this way.
+    pub fn is_ample(&self, slot: &Slot, counted: u64) -> bool {
+        let others = self.living().filter(|other| !std::ptr::eq(*other, slot));
+        let others: u64 = others.map(|it| load(&it.resident) + load(&it.shared)).sum();
+        let head = self.head();
+        let (limit, speed) = (load(&head.limit), load(&head.speed));
+        counted + others + load(&head.outside) + reserve(limit, speed) <= limit
+    }
+
     /// How many bytes a process that has `used` of its `quota` may take until it folds. 0 if it is
     /// to fold now. `shares` says whether it shares memory.
     pub fn until_folding(&self, used: u64, quota: u64, shares: bool) -> u64 {
         let limit = load(&self.head().limit);
-        let living = self.slots().iter().filter(|it| it.owner.pid() != 0);
-        let copies: u64 = living.map(|it| load(&it.shared)).sum();
+        let copies: u64 = self.living().map(|it| load(&it.shared)).sum();
         let is_too_much = shares && used + copies > quota;
         let reserve = match (used < limit / SMALL_PART, is_too_much) {
             (true, _) => quota / RESERVE_PART_MAX,
@@ -186,6 +203,18 @@ mod tests {
         assert_eq!([200, 299, 300].map(|used| left(used, 400)), [100, 1, 0]);
         // It is small: the others would have to give up more.
         assert_eq!([10, 20, 21].map(|used| left(used, 24)), [11, 1, 0]);
+    }
+
+    #[test]
+    fn there_is_ample_room_if_copies_of_all_that_is_shared_fit_above_the_reserve() {
+        let board = board("ample", 800);
+        let [first, second] = [1, 2].map(|pid| process(&board, pid, 100));
+        [first, second].iter().for_each(|it| it.shared.store(100, Ordering::Relaxed));
+        board.head().outside.store(50, Ordering::Relaxed);
+        // An eighth is the reserve: 100, 50 and 200 of the other one leave 450.
+        assert_eq!([450, 451].map(|counted| board.is_ample(first, counted)), [true, false]);
+        second.owner.release();
+        assert!(board.is_ample(first, 650));
     }
 
     #[test]

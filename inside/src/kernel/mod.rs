@@ -15,7 +15,7 @@ mod uffd;
 pub(crate) use end::lost;
 pub(crate) use maps::folding;
 pub(crate) use moves::move_pages;
-pub(crate) use resident::{Mapping, PAGEMAP_SCAN, Resident, Run, scan_of};
+pub(crate) use resident::{Mapping, PAGEMAP_SCAN, Resident, Run, faults, scan_of};
 #[cfg(inside_program)]
 pub(crate) use uffd::is_allowed as may_have_faults;
 pub(crate) use uffd::{Event, Fault, Progress, Uffd};

@@ -18,7 +18,7 @@ use super::sharing::Sharing;
 use super::tending::Tending;
 use crate::arena::{self, Fold};
 use crate::board::{Board, Slot, State, Way, refusals};
-use crate::kernel::Resident;
+use crate::kernel::{Resident, faults};
 use crate::places::PAGE;
 use crate::ways::{Pick, Writer};
 use std::os::unix::fs::MetadataExt;
@@ -157,10 +157,16 @@ impl Keeper {
         let others = if self.board.processes() < 2 {
             self.sharing.none(members)
         } else {
+            let counted = self.counted();
+            self.sharing.look(self.board.is_ample(self.slot, counted), faults(), counted);
             self.sharing.bytes((forks, members), copied, || self.resident.shared())
         };
-        let counted = self.resident.anonymous().unwrap_or(0) * PAGE as u64;
-        self.sharing.used(counted, others)
+        self.sharing.used(self.counted(), others)
+    }
+
+    /// Bytes in memory, with all that forks share.
+    fn counted(&self) -> u64 {
+        self.resident.anonymous().unwrap_or(0) * PAGE as u64
     }
 
     /// Begins to fold.

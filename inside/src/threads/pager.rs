@@ -19,7 +19,7 @@ use crate::board::{Board, SLEEP_MAX, Slot, State};
 use crate::closed;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
-use crate::kernel::{Resident, Uffd, folding, lost};
+use crate::kernel::{Resident, Uffd, faults, folding, lost};
 use crate::places::{GROUP, PAGE};
 use crate::ways::{Engine, Pick, Staged, Trays, Writer};
 use std::ffi::OsStr;
@@ -212,12 +212,18 @@ impl Pager {
         let others = if self.board.processes() < 2 {
             sharing.none(members)
         } else {
+            let counted = self.counted();
+            sharing.look(self.board.is_ample(self.slot, counted), faults(), counted);
             let copied = copied * PAGE as u64;
             sharing.bytes((forks, members), copied, || self.resident().shared())
         };
         self.sharing = sharing;
-        let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
-        self.sharing.used(counted, others)
+        self.sharing.used(self.counted(), others)
+    }
+
+    /// Bytes in memory, with all that forks share.
+    fn counted(&self) -> u64 {
+        self.resident().anonymous().unwrap_or(0) * PAGE as u64
     }
 
     fn resident(&self) -> &Resident {

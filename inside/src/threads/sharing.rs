@@ -7,10 +7,17 @@
 //! When a process ends, the others have its parts. They do not know how much that is until they
 //! have asked, so what it had does not count as room before that.
 //!
+//! If all would fit even when each has all of it for itself, nothing depends on the answer but the
+//! report at the end. Then the pager asks seldom, except if page faults say that much may have been
+//! copied. A new process does not ask before it has lived for a moment: many end before, or execute
+//! another program.
+//!
 //! Invariant: asking takes at most a sixteenth of the pager's time, or a quarter if processes come
-//! and end meanwhile, or threads may copy much. Lock: none; the pager's thread alone is here.
+//! and end meanwhile, or threads may copy much. If all would fit, it takes a 64th, or a sixteenth
+//! if much may have been copied. Lock: none; the pager's thread alone is here.
 
 use super::figures::Used;
+use crate::places::PAGE;
 use std::time::{Duration, Instant};
 
 /// Asking takes at most this part of the time, while something is shared.
@@ -19,30 +26,63 @@ const PART: u32 = 16;
 /// been copied: a thread that only reads is let copy, too.
 const CHANGED_PART: u32 = 4;
 const COPIED_MAX: u64 = 16 << 20; // 16 MiB
+/// And this part if all would fit.
+const AMPLE_PART: u32 = 64;
+/// When a process asks first, if all would fit.
+const FIRST: Duration = Duration::from_millis(50);
+/// The number of the processes before the first answer: it is that of none.
+const UNASKED: u64 = u64::MAX;
 const SOONEST: Duration = Duration::from_millis(4);
 const LATEST: Duration = Duration::from_millis(250);
 /// Groups are tried again when so much has become this process's own.
 const GROWTH: u64 = 1 << 20; // 1 MiB
 
 /// What is shared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sharing {
+    /// Since when the process has others beside it.
+    since: Instant,
+    /// Whether all would fit if each had for itself what is shared.
+    is_ample: bool,
     /// Bytes that are the part of other processes.
     bytes: u64,
     /// When that was asked, and how long the answer took.
     asked: Option<(Instant, Duration)>,
     /// Bytes of copies until then.
     copied: u64,
+    /// Page faults and bytes in memory at the last look, and bytes that the faults since then
+    /// brought otherwise than as new memory: most of them were copies.
+    seen: (u64, u64),
+    faulted: u64,
     /// Of `bytes`: what threads were let copy since then.
     guessed: u64,
     /// The forks before that.
     forks: u32,
     /// The processes of the run at that time, as the board's number.
     members: u64,
-    /// What the process may have: of that time, or of a later one.
-    quota: u64,
+    /// What the process may have: of that time, or of a later one. `None` if it shared nothing yet.
+    quota: Option<u64>,
     /// The most that was shared since groups were tried again.
     most: u64,
+}
+
+impl Default for Sharing {
+    fn default() -> Sharing {
+        Sharing {
+            since: Instant::now(),
+            is_ample: false,
+            bytes: 0,
+            asked: None,
+            copied: 0,
+            seen: (0, 0),
+            faulted: 0,
+            guessed: 0,
+            forks: 0,
+            members: UNASKED,
+            quota: None,
+            most: 0,
+        }
+    }
 }
 
 impl Sharing {
@@ -50,6 +90,15 @@ impl Sharing {
     pub(super) fn none(&mut self, members: u64) -> u64 {
         *self = Sharing { members, ..Sharing::default() };
         0
+    }
+
+    /// Says whether all would fit if each process had for itself what is shared. This one has had
+    /// so many page faults, and has so many bytes in memory.
+    pub(super) fn look(&mut self, is_ample: bool, faults: u64, counted: u64) {
+        self.is_ample = is_ample;
+        let brought = faults.saturating_sub(self.seen.0) * PAGE as u64;
+        self.faulted += brought.saturating_sub(counted.saturating_sub(self.seen.1));
+        self.seen = (faults, counted);
     }
 
     /// Bytes that are the part of other processes, after so many forks and among these processes.
@@ -63,10 +112,14 @@ impl Sharing {
     ) -> u64 {
         let is_other = forks != self.forks || members != self.members;
         let has_changed = is_other || copied - self.copied >= COPIED_MAX;
-        let is_due = |(at, took): (Instant, Duration)| at.elapsed() > self.pause(took, has_changed);
-        if self.asked.is_none_or(is_due) {
+        let is_due = match self.asked {
+            Some((at, took)) => at.elapsed() > self.pause(took, has_changed),
+            None => !self.is_ample || self.since.elapsed() > FIRST,
+        };
+        if is_due {
             let began = Instant::now();
             (self.forks, self.members, self.copied) = (forks, members, copied);
+            self.faulted = 0;
             self.bytes = ask().unwrap_or(0);
             self.asked = Some((Instant::now(), began.elapsed()));
             self.most = self.most.max(self.bytes);
@@ -84,9 +137,11 @@ impl Sharing {
     /// What the process may have, if it is `quota` among these processes. It does not grow between
     /// the end of another process and the next answer.
     pub(super) fn quota(&mut self, members: u64, quota: u64) -> u64 {
-        let is_known = !self.is_much() || members == self.members;
-        self.quota = if is_known { quota } else { quota.min(self.quota) };
-        self.quota
+        let is_known = self.is_ample || !self.is_much() || members == self.members;
+        let known = self.quota.filter(|_| !is_known);
+        let quota = known.map_or(quota, |known| quota.min(known));
+        self.quota = Some(quota);
+        quota
     }
 
     /// Whether copies of what is shared would be felt.
@@ -112,6 +167,8 @@ impl Sharing {
     fn pause(&self, took: Duration, has_changed: bool) -> Duration {
         let part = match (self.is_much(), has_changed) {
             (false, false) => return LATEST,
+            _ if self.is_ample && self.faulted < COPIED_MAX => AMPLE_PART,
+            _ if self.is_ample => PART,
             (true, true) => CHANGED_PART,
             (true, false) | (false, true) => PART,
         };
@@ -175,6 +232,37 @@ mod tests {
     }
 
     #[test]
+    fn it_is_asked_seldom_while_all_would_fit() {
+        let mut sharing = Sharing::default();
+        let asked_after = |sharing: &mut Sharing, pause, members| {
+            sharing.asked = sharing.asked.map(|_| (Instant::now() - pause, SOONEST / 4));
+            let mut is_asked = false;
+            sharing.bytes((1, members), 0, || {
+                is_asked = true;
+                Some(1 << 30)
+            });
+            is_asked
+        };
+        sharing.look(true, 500, 8 * GROWTH);
+        assert!(!asked_after(&mut sharing, SOONEST, 7), "it may end soon");
+        assert_eq!(sharing.used(9000, 0).members, UNASKED);
+        sharing.since -= FIRST;
+        assert!(asked_after(&mut sharing, SOONEST, 7));
+        assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 7));
+        assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 8), "another process came");
+        assert!(asked_after(&mut sharing, SOONEST / 4 * (AMPLE_PART + 1), 8));
+        // As much new memory, and nearly as many copies.
+        let pages = COPIED_MAX / PAGE as u64;
+        sharing.look(true, 500 + 2 * pages - 1, 8 * GROWTH + COPIED_MAX);
+        assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 8));
+        sharing.look(true, 500 + 2 * pages, 8 * GROWTH + COPIED_MAX);
+        assert!(asked_after(&mut sharing, SOONEST * PART / 4, 8), "much may have been copied");
+        assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 8), "not since");
+        sharing.look(false, 500 + 2 * pages, 8 * GROWTH + COPIED_MAX);
+        assert!(asked_after(&mut sharing, SOONEST * PART / 4, 8), "it would not fit");
+    }
+
+    #[test]
     fn copies_are_its_own_before_the_system_says_so() {
         let mut sharing = Sharing::default();
         assert_eq!(sharing.bytes((1, 7), 500, || Some(8000)), 8000);
@@ -199,6 +287,12 @@ mod tests {
         wait(&mut sharing, SOONEST * CHANGED_PART);
         sharing.bytes((1, 8), 0, || Some(9 * GROWTH));
         assert_eq!(sharing.quota(8, 900), 900);
+        let mut new = Sharing::default();
+        asked(&mut new, 1, 8 * GROWTH);
+        assert_eq!(new.quota(8, 600), 600, "a process came while the first answer was awaited");
+        assert_eq!(new.quota(8, 900), 600);
+        new.look(true, 0, 0);
+        assert_eq!(new.quota(8, 900), 900, "all would fit");
     }
 
     #[test]

@@ -26,8 +26,7 @@ pub(super) const PREFIX: &str = "run-";
 /// Whether processes of a run still live.
 pub(super) fn is_used(directory: &Path) -> bool {
     let Ok(board) = Board::look_at(&directory.join(BOARD)) else { return false };
-    let pids = board.slots().iter().map(|slot| slot.owner.pid()).filter(|&pid| pid != 0);
-    pids.into_iter().any(|pid| process::has_pager(pid as u32))
+    board.living().any(|slot| process::has_pager(slot.owner.pid() as u32))
 }
 
 /// Directories in which this user's runs may lie, the best first. They need not be there.

@@ -45,8 +45,7 @@ impl Moment {
         let head = board.head();
         let (limit, outside) = (load(&head.limit), load(&head.outside));
         let none = Moment { limit, outside, resident: outside, unfolded: outside, ..default() };
-        let running = board.slots().iter().filter(|slot| slot.owner.pid() != 0);
-        let sums = running.map(Moment::of_slot).fold(none, |sum, slot| sum.plus(&slot));
+        let sums = board.living().map(Moment::of_slot).fold(none, |sum, slot| sum.plus(&slot));
         Moment { counts: board.counts(), ..sums }
     }
 

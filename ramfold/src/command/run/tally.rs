@@ -46,9 +46,9 @@ impl Tally {
     /// Adds what the board says at this time of the run, and says there what the most was.
     pub(super) fn add(&mut self, board: &Board, now: &Moment, at: Duration) {
         let head = board.head();
-        let slots = || board.slots().iter().filter(|slot| slot.owner.pid() != 0);
-        let peak = slots().map(|slot| load(&slot.peak)).chain([now.resident, load(&head.peak)]);
-        let unfolded = slots().map(|slot| load(&slot.unfolded_peak));
+        let peaks = board.living().map(|slot| load(&slot.peak));
+        let peak = peaks.chain([now.resident, load(&head.peak)]);
+        let unfolded = board.living().map(|slot| load(&slot.unfolded_peak));
         let unfolded = unfolded.chain([now.unfolded, load(&head.unfolded_peak)]);
         self.peak = peak.fold(self.peak, u64::max);
         self.unfolded = unfolded.fold(self.unfolded.max(self.peak), u64::max);

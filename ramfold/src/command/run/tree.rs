@@ -106,8 +106,7 @@ impl Tree {
 
 /// Frees the slots of processes that have ended.
 fn retire_ended(board: &Board) {
-    let taken = board.slots().iter().filter(|slot| slot.owner.pid() != 0);
-    let ended = taken.filter(|slot| process::has_ended(slot.owner.pid() as u32));
+    let ended = board.living().filter(|slot| process::has_ended(slot.owner.pid() as u32));
     ended.for_each(|slot| board.retire(slot));
 }
 
@@ -123,8 +122,8 @@ pub(crate) fn members<'a>(
     root: Option<u32>,
     all: &'a [Process],
 ) -> Vec<(&'a Process, Option<&'a Slot>)> {
-    let taken = board.slots().iter().filter(|slot| slot.owner.pid() != 0);
-    let slots: HashMap<u32, &Slot> = taken.map(|slot| (slot.owner.pid() as u32, slot)).collect();
+    let slots: HashMap<u32, &Slot> =
+        board.living().map(|slot| (slot.owner.pid() as u32, slot)).collect();
     let ours = process::descendants(slots.keys().copied().chain(root), all);
     let living = all.iter().filter(|process| !process.is_zombie && ours.contains(&process.pid));
     living.map(|process| (process, slots.get(&process.pid).copied())).collect()
