@@ -19,6 +19,11 @@ pub(super) fn speed(cpus: usize) -> u64 {
     TOUCH_SPEED * cpus.clamp(1, TOUCHING_MAX) as u64
 }
 
+/// CPUs that touch so much in a millisecond, at most `TOUCHING_MAX`.
+pub(super) fn cpus(speed: u64) -> usize {
+    (speed / TOUCH_SPEED) as usize
+}
+
 /// Bytes of a limit that are left when a process begins to fold, if so many are touched in a
 /// millisecond.
 pub(super) fn reserve(limit: u64, speed: u64) -> u64 {

@@ -11,7 +11,7 @@
 //! Lock: none.
 
 use super::counts::{RunCounts, counts};
-use super::reserve::{RESERVE_PART_MAX, SLEEP_MAX, reserve};
+use super::reserve::{RESERVE_PART_MAX, SLEEP_MAX, cpus, reserve};
 use super::{Board, Slot, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,6 +109,15 @@ impl Board {
         quota.saturating_sub(used).saturating_sub(reserve)
     }
 
+    /// Whether fewer processes fold than there are CPUs. Small ones do not count: most of them wait
+    /// for another. Others may be busy too, but they do not wait for pages.
+    pub fn has_spare_cpu(&self) -> bool {
+        let least = load(&self.head().limit) / SMALL_PART;
+        let folding = self.living().filter(|slot| slot.state() == State::Folding);
+        folding.filter(|slot| load(&slot.resident) >= least).count()
+            < cpus(load(&self.head().speed))
+    }
+
     /// For how many milliseconds a pager may sleep, `least` or more, if programs may touch `left`
     /// bytes until it is needed.
     pub fn millis_until(&self, left: u64, least: u64) -> u64 {
@@ -191,6 +200,22 @@ mod tests {
         let rows = [(0, 1), (15, 1), (32, 2), (160, 10), (799, 49), (800, 50), (9999, 50)];
         assert_eq!(rows.map(|(left, _)| board.millis_until(left * MIB, 1)), rows.map(|row| row.1));
         assert_eq!(board.millis_until(0, 2), 2);
+    }
+
+    #[test]
+    fn a_cpu_is_spare_while_fewer_processes_fold() {
+        let board = board("spare", 800);
+        board.head().speed.store(16 * MIB, Ordering::Relaxed);
+        let first = process(&board, 1, 100);
+        assert!(board.has_spare_cpu(), "two CPUs");
+        let second = process(&board, 2, 800 / SMALL_PART - 1);
+        assert!(board.has_spare_cpu(), "the second is small");
+        second.resident.store(800 / SMALL_PART, Ordering::Relaxed);
+        assert!(!board.has_spare_cpu());
+        first.set_state(State::Watching);
+        assert!(board.has_spare_cpu());
+        board.head().speed.store(8 * MIB, Ordering::Relaxed);
+        assert!(!board.has_spare_cpu(), "one CPU");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //!   pager    looks how much memory there is, and makes cold pages leave
 //!   server   serves faults, and reads what the program does with its memory
+//!              |-- awake: how it waits for the next fault
 //!              |-- streaks: how many pages a fault brings in
 //!              |-- passage: a fork that is under way
 //!              `-- children: those that need their parent still
@@ -13,6 +14,7 @@
 //!   heir     a forked child goes on with its copy of our memory
 //! ```
 
+mod awake;
 mod children;
 mod disk;
 mod figures;

@@ -17,6 +17,7 @@
 //!
 //! Lock: the engine's state, for one event or one fault.
 
+use super::awake::Awake;
 use super::children::{CHILD_PAGES, Candidate, Child, FILTERED, Fate, page, wiped};
 use super::passage::Passage;
 use super::streaks::Streaks;
@@ -47,6 +48,7 @@ pub(crate) struct Server<'a> {
     children: Vec<Child>,
     /// Pages whose threads are woken when this one is at rest.
     wakes: Vec<usize>,
+    awake: Awake,
     /// What it waits for.
     fds: Vec<libc::pollfd>,
     /// Moves of memory to places that are not free yet: from, to and length.
@@ -68,6 +70,7 @@ impl<'a> Server<'a> {
             candidate: None,
             children: Vec::new(),
             wakes: Vec::new(),
+            awake: Awake::default(),
             fds: Vec::new(),
             postponed: Vec::new(),
             events: Vec::new(),
@@ -114,9 +117,18 @@ impl<'a> Server<'a> {
         let count = self.fds.len() as libc::nfds_t;
         STILL.rest(Who::Server);
         self.wakes.iter().for_each(|&address| self.engine.uffd.wake(address));
-        // SAFETY: the list is as long as the call is told, and the time lives as long as it runs.
-        unsafe { libc::ppoll(self.fds.as_mut_ptr(), count, limit, std::ptr::null()) };
+        // relaxed: a figure of a moment ago.
+        let has_spare_cpu = self.engine.has_spare_cpu.load(Ordering::Relaxed);
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let fds = self.fds.as_mut_ptr();
+        let gap = self.awake.wait(time.is_none() && has_spare_cpu, |sleeps| {
+            let limit = if sleeps { limit } else { &raw const now };
+            // SAFETY: the list is as long as the call is told, and the times live as long as it
+            // runs.
+            unsafe { libc::ppoll(fds, count, limit, std::ptr::null()) != 0 }
+        });
         STILL.leave(Who::Server);
+        self.awake.came(gap);
         self.wakes.clear();
     }
 
