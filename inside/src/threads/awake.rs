@@ -1,7 +1,7 @@
 //! How the server's thread waits for the next fault: awake for a moment, and then asleep.
 //!
 //! ```text
-//!   fault served, threads woken | looks again and again .. MOMENT | sleeps until the system wakes it
+//!   served, thread woken | looks again and again .. MOMENT | sleeps until the system wakes it
 //! ```
 //!
 //! Threads that wake each other on two CPUs take some thirty microseconds each time in a virtual
