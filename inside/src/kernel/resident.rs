@@ -170,7 +170,7 @@ impl Resident {
 }
 
 /// How many page faults the threads of this process had for which nothing was read from a disk.
-/// The system counts them anyway, so asking costs a fraction of a microsecond.
+/// The system counts them anyway, so an answer costs little beside that of `shared`.
 pub(crate) fn faults() -> u64 {
     // SAFETY: zeros are a valid structure.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
