@@ -128,7 +128,9 @@ impl<'a> Server<'a> {
             unsafe { libc::ppoll(fds, count, limit, std::ptr::null()) != 0 }
         });
         STILL.leave(Who::Server);
-        self.awake.came(gap);
+        if time.is_none() {
+            self.awake.came(gap);
+        }
         self.wakes.clear();
     }
 

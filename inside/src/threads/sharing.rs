@@ -14,7 +14,9 @@
 //!
 //! Invariant: asking takes at most a sixteenth of the pager's time, or a quarter if processes come
 //! and end meanwhile, or threads may copy much. If all would fit, it takes a 64th, or a sixteenth
-//! if much may have been copied. Lock: none; the pager's thread alone is here.
+//! if much may have been copied. There is one exception: while much is shared that would not fit,
+//! the pager asks every `LATEST`, however long an answer takes. Lock: none; the pager's thread
+//! alone is here.
 
 use super::figures::Used;
 use crate::places::PAGE;
@@ -165,14 +167,13 @@ impl Sharing {
 
     /// How long to wait after an answer that took so long.
     fn pause(&self, took: Duration, has_changed: bool) -> Duration {
-        let part = match (self.is_much(), has_changed) {
-            (false, false) => return LATEST,
-            _ if self.is_ample && self.faulted < COPIED_MAX => AMPLE_PART,
-            _ if self.is_ample => PART,
-            (true, true) => CHANGED_PART,
-            (true, false) | (false, true) => PART,
-        };
-        (took * part).clamp(SOONEST, LATEST)
+        let ample_part = if self.faulted < COPIED_MAX { AMPLE_PART } else { PART };
+        match (self.is_much(), has_changed) {
+            (false, false) => (took * PART).max(LATEST),
+            _ if self.is_ample => (took * ample_part).max(SOONEST),
+            (true, true) => (took * CHANGED_PART).clamp(SOONEST, LATEST),
+            (true, false) | (false, true) => (took * PART).clamp(SOONEST, LATEST),
+        }
     }
 }
 
@@ -245,7 +246,7 @@ mod tests {
         };
         sharing.look(true, 500, 8 * GROWTH);
         assert!(!asked_after(&mut sharing, SOONEST, 7), "it may end soon");
-        assert_eq!(sharing.used(9000, 0).members, UNASKED);
+        assert_ne!(sharing.used(9000, 0).members, 0, "it is not known to share nothing");
         sharing.since -= FIRST;
         assert!(asked_after(&mut sharing, SOONEST, 7));
         assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 7));
@@ -260,6 +261,17 @@ mod tests {
         assert!(!asked_after(&mut sharing, SOONEST * PART / 4, 8), "not since");
         sharing.look(false, 500 + 2 * pages, 8 * GROWTH + COPIED_MAX);
         assert!(asked_after(&mut sharing, SOONEST * PART / 4, 8), "it would not fit");
+    }
+
+    #[test]
+    fn a_large_process_does_not_ask_all_the_time() {
+        let took = LATEST / 4; // some 6 GiB
+        let mut sharing = Sharing::default();
+        assert_eq!(sharing.pause(took, false), took * PART, "nothing is shared");
+        sharing.bytes = 8 * GROWTH;
+        assert_eq!([false, true].map(|changed| sharing.pause(took, changed)), [LATEST; 2]);
+        sharing.is_ample = true;
+        assert_eq!(sharing.pause(took, true), took * AMPLE_PART);
     }
 
     #[test]
