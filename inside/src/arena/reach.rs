@@ -204,7 +204,9 @@ mod tests {
                 byte.write_volatile(value);
                 let rows = [(libc::PROT_NONE, false, false), (libc::PROT_READ, true, false)];
                 for (given, reads, writes) in rows.into_iter().chain([(access, true, true)]) {
-                    libc::mprotect(at, PAGE, given);
+                    // glibc's `mprotect` hands on all 64 bits of an argument that has 32.
+                    let arguments = [at as usize, PAGE, given as usize, 0, 0, 0];
+                    assert_eq!(call(libc::SYS_mprotect, arguments), 0);
                     assert_eq!((allows(last, false), allows(last, true)), (reads, writes));
                 }
                 assert_eq!(byte.read_volatile(), value);
