@@ -109,13 +109,14 @@ impl Board {
         quota.saturating_sub(used).saturating_sub(reserve)
     }
 
-    /// Whether fewer processes fold than there are CPUs. Small ones do not count: most of them wait
-    /// for another. Others may be busy too, but they do not wait for pages.
-    pub fn has_spare_cpu(&self) -> bool {
+    /// How many CPUs there are beyond one for each process that folds. Small ones do not count,
+    /// because most of them wait for another. Others may be busy too, but they do not wait for
+    /// pages.
+    pub fn spare_cpus(&self) -> usize {
         let least = load(&self.head().limit) / SMALL_PART;
         let folding = self.living().filter(|slot| slot.state() == State::Folding);
-        folding.filter(|slot| load(&slot.resident) >= least).count()
-            < cpus(load(&self.head().speed))
+        let busy = folding.filter(|slot| load(&slot.resident) >= least).count();
+        cpus(load(&self.head().speed)).saturating_sub(busy)
     }
 
     /// For how many milliseconds a pager may sleep, `least` or more, if programs may touch `left`
@@ -203,19 +204,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_spare_while_fewer_processes_fold() {
+    fn cpus_are_spare_while_fewer_processes_fold() {
         let board = board("spare", 800);
         board.head().speed.store(16 * MIB, Ordering::Relaxed);
         let first = process(&board, 1, 100);
-        assert!(board.has_spare_cpu(), "two CPUs");
+        assert_eq!(board.spare_cpus(), 1, "two CPUs");
         let second = process(&board, 2, 800 / SMALL_PART - 1);
-        assert!(board.has_spare_cpu(), "the second is small");
+        assert_eq!(board.spare_cpus(), 1, "the second is small");
         second.resident.store(800 / SMALL_PART, Ordering::Relaxed);
-        assert!(!board.has_spare_cpu());
+        assert_eq!(board.spare_cpus(), 0);
         first.set_state(State::Watching);
-        assert!(board.has_spare_cpu());
+        assert_eq!(board.spare_cpus(), 1);
         board.head().speed.store(8 * MIB, Ordering::Relaxed);
-        assert!(!board.has_spare_cpu(), "one CPU");
+        assert_eq!(board.spare_cpus(), 0, "one CPU");
+        first.set_state(State::Folding);
+        assert_eq!(board.spare_cpus(), 0, "and two processes");
     }
 
     #[test]

@@ -129,6 +129,14 @@ impl Still {
         self.working[who as usize].fetch_add(0, Ordering::AcqRel) == 0
     }
 
+    /// Whether a strand seemed to be at work a moment ago. Nothing follows from that but who had
+    /// better use a CPU, and it changes no memory.
+    #[cfg(not(loom))]
+    pub(crate) fn seems_busy(&self, who: Who) -> bool {
+        // relaxed: a hint.
+        self.working[who as usize].load(Ordering::Relaxed) != 0
+    }
+
     /// As in a process that has just begun.
     pub fn begin_anew(&self) {
         // relaxed: there is one thread, and those that look are made after this.

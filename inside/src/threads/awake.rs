@@ -6,7 +6,9 @@
 //!
 //! Threads that wake each other on two CPUs take some thirty microseconds each time in a virtual
 //! machine, which is longer than it takes to serve a fault. So while faults come one after the
-//! other, and a CPU has nothing else to do, the thread does not sleep between them.
+//! other, and a CPU has nothing else to do, the thread does not sleep between them. It goes to
+//! sleep when the pager needs that CPU: a thread that sleeps is woken at once for a fault, and one
+//! that is awake waits for its turn.
 //!
 //! Invariant: the thread stays awake for `MOMENT` at most, and only if most of the last faults came
 //! soon. Lock: none.
@@ -30,11 +32,15 @@ pub(super) struct Awake {
 
 impl Awake {
     /// Waits for the next fault. `poll` says whether there is one, after it has slept until there
-    /// may be if it is told so. The thread sleeps at once unless it `may` stay awake. Gives the
+    /// may be if it is told so. The thread sleeps as soon as it `may` not stay awake. Gives the
     /// time, which is for `came`: a thread that waits changes nothing that a child inherits.
-    pub(super) fn wait(&self, may: bool, mut poll: impl FnMut(bool) -> bool) -> Duration {
+    pub(super) fn wait(
+        &self,
+        may: impl Fn() -> bool,
+        mut poll: impl FnMut(bool) -> bool,
+    ) -> Duration {
         let began = Instant::now();
-        if !(may && self.pays() && stays(began, &mut poll)) {
+        if !(self.pays() && stays(began, may, &mut poll)) {
             poll(true);
         }
         began.elapsed()
@@ -53,20 +59,19 @@ impl Awake {
 }
 
 /// Stays awake for a moment. Says whether a fault came.
-fn stays(began: Instant, poll: &mut impl FnMut(bool) -> bool) -> bool {
-    loop {
+fn stays(began: Instant, may: impl Fn() -> bool, poll: &mut impl FnMut(bool) -> bool) -> bool {
+    while may() && began.elapsed() < MOMENT {
         if poll(false) {
             return true;
         }
-        if began.elapsed() >= MOMENT {
-            return false;
-        }
     }
+    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn it_stays_awake_while_faults_come_one_after_the_other() {
@@ -87,10 +92,13 @@ mod tests {
         let mut polls = Vec::new();
         let wait = |awake: &Awake, may, polls: &mut Vec<bool>| {
             polls.clear();
-            awake.wait(may, |sleeps| {
-                polls.push(sleeps);
-                false
-            });
+            awake.wait(
+                || may,
+                |sleeps| {
+                    polls.push(sleeps);
+                    false
+                },
+            );
         };
         let mut awake = Awake { soon: ALL };
         wait(&awake, false, &mut polls);
@@ -104,14 +112,32 @@ mod tests {
     }
 
     #[test]
+    fn it_sleeps_when_another_thread_needs_the_cpu() {
+        let awake = Awake { soon: ALL };
+        let (looks, sleeps) = (Cell::new(0), Cell::new(0));
+        awake.wait(
+            || looks.get() < 3,
+            |it_sleeps| {
+                let count = if it_sleeps { &sleeps } else { &looks };
+                count.set(count.get() + 1);
+                false
+            },
+        );
+        assert_eq!((looks.get(), sleeps.get()), (3, 1));
+    }
+
+    #[test]
     fn a_fault_that_comes_ends_the_wait() {
         let awake = Awake { soon: ALL };
         let mut looks = 0;
-        awake.wait(true, |sleeps| {
-            assert!(!sleeps, "it came before");
-            looks += 1;
-            looks == 1
-        });
+        awake.wait(
+            || true,
+            |sleeps| {
+                assert!(!sleeps, "it came before");
+                looks += 1;
+                looks == 1
+            },
+        );
         assert_eq!(looks, 1);
     }
 }

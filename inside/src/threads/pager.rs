@@ -291,7 +291,7 @@ impl Pager {
         // relaxed: the server reads it as a figure of a moment ago.
         engine.room.store(room / (takers * PAGE) as i64, Ordering::Relaxed);
         // relaxed: as above.
-        engine.has_spare_cpu.store(self.board.has_spare_cpu(), Ordering::Relaxed);
+        engine.spare_cpus.store(self.board.spare_cpus(), Ordering::Relaxed);
         // relaxed: a figure.
         let put = engine.put.load(Ordering::Relaxed);
         let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;

@@ -118,10 +118,11 @@ impl<'a> Server<'a> {
         STILL.rest(Who::Server);
         self.wakes.iter().for_each(|&address| self.engine.uffd.wake(address));
         // relaxed: a figure of a moment ago.
-        let has_spare_cpu = self.engine.has_spare_cpu.load(Ordering::Relaxed);
+        let spare = self.engine.spare_cpus.load(Ordering::Relaxed);
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let fds = self.fds.as_mut_ptr();
-        let gap = self.awake.wait(time.is_none() && has_spare_cpu, |sleeps| {
+        let may = || time.is_none() && spare > usize::from(STILL.seems_busy(Who::Pager));
+        let gap = self.awake.wait(may, |sleeps| {
             let limit = if sleeps { limit } else { &raw const now };
             // SAFETY: the list is as long as the call is told, and the times live as long as it
             // runs.

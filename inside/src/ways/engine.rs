@@ -29,7 +29,7 @@ use crate::places::{Book, Density, GROUP, PAGE, Place, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What is shared by the thread that serves faults and the one that pages out.
 pub(crate) struct Engine {
@@ -43,8 +43,8 @@ pub(crate) struct Engine {
     pub(super) awaited: AtomicU32,
     /// Changed to wake the pager.
     pub(crate) bell: AtomicU32,
-    /// A CPU is likely to have nothing to do, so the server may stay awake between faults.
-    pub(crate) has_spare_cpu: AtomicBool,
+    /// CPUs that are likely to have nothing to do, except that the pager may use one.
+    pub(crate) spare_cpus: AtomicUsize,
     /// Pages put in place by the server, so that the pager knows what else has grown.
     pub(crate) put: AtomicU64,
     /// Pages that threads were let copy, because forks share them.
@@ -91,7 +91,7 @@ impl Engine {
             room: AtomicI64::new(0),
             awaited: AtomicU32::new(0),
             bell: AtomicU32::new(0),
-            has_spare_cpu: AtomicBool::new(false),
+            spare_cpus: AtomicUsize::new(0),
             put: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             forks: AtomicU32::new(0),
