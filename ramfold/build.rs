@@ -107,9 +107,10 @@ impl Sources {
 }
 
 /// Builds of every profile share one archive: `target/PROFILE/build/PACKAGE/out` is four levels
-/// down.
+/// down, and `target/TRIPLE/PROFILE/build/PACKAGE/out` five.
 fn shared_target(out: &Path) -> PathBuf {
-    let shared = out.ancestors().nth(4).filter(|target| target.join("CACHEDIR.TAG").exists());
+    let is_target = |folder: &&Path| folder.join("CACHEDIR.TAG").exists();
+    let shared = out.ancestors().skip(4).take(2).find(is_target);
     shared.unwrap_or(out).join("inside-library")
 }
 

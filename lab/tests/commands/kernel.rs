@@ -104,18 +104,19 @@ fn has_peer() -> bool {
     has
 }
 
-/// Every study, and with it every answer that a study verifies. In CI no program is missing.
+/// Studies that no other test here runs. In CI no program that they need is missing. The long form
+/// is `lab all --quick`, which runs each study.
 #[test]
-fn every_study_is_right_in_its_short_form() {
+fn studies_without_a_test_of_their_own_are_right_in_their_short_form() {
     let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     let found = Found::now();
-    let output = lab().args(["all", "--quick"]).output().unwrap();
+    let output = lab().args(["all", "--quick", "codecs", "tiers"]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
     let skipped = said.lines().filter(|line| line.contains("skipped: ")).count();
     let verified = said.lines().filter(|line| line.contains(" rows, verified")).count();
     assert!(verified + skipped >= said.lines().count(), "a line says neither: {said}");
-    assert!(verified >= 15, "these need neither root nor what a system may lack: {said}");
+    assert!(verified >= 1, "codecs need neither root nor what a system may lack: {said}");
     found.is_so_again();
 }
 
