@@ -11,7 +11,7 @@
 //! tiers and units. There a thread makes pages denser now and then, while another uses the region.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. Tiers and caches, where each
-//! takes much longer, have a fifth of it. `RAMFOLD_SEED` repeats a run.
+//! takes much longer, have a tenth of it. `RAMFOLD_SEED` repeats a run.
 //! The long form is 10^8:
 //! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
 //!
@@ -232,7 +232,7 @@ fn run(config: PagerConfig, stores: Stores) {
             cache::over(&cache)
         }
     };
-    let part = if matches!(stores, Stores::Zram) { 1 } else { 5 };
+    let part = if matches!(stores, Stores::Zram) { 1 } else { 10 };
     let ops = random::number("RAMFOLD_REGION_OPS", 100_000) / part;
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
