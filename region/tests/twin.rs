@@ -11,7 +11,7 @@
 //! tiers and units. There a thread makes pages denser now and then, while another uses the region.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. Tiers and caches, where each
-//! takes much longer, have a tenth of it. `RAMFOLD_SEED` repeats a run.
+//! takes much longer, have a tenth of it, and 20 000 at least. `RAMFOLD_SEED` repeats a run.
 //! The long form is 10^8:
 //! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
 //!
@@ -45,6 +45,8 @@ const PAGES: usize = 1500; // no multiple of a group's 64
 const THREADS: usize = 8;
 /// About a third of what there is to store.
 const CACHE_BYTES: u64 = 256 << 10;
+/// Fewer operations would not make pages denser.
+const LEAST_OPS: u64 = 20_000;
 
 /// The store for the pages of all regions.
 #[derive(Clone, Copy)]
@@ -232,8 +234,8 @@ fn run(config: PagerConfig, stores: Stores) {
             cache::over(&cache)
         }
     };
-    let part = if matches!(stores, Stores::Zram) { 1 } else { 10 };
-    let ops = random::number("RAMFOLD_REGION_OPS", 100_000) / part;
+    let all = random::number("RAMFOLD_REGION_OPS", 100_000);
+    let ops = if matches!(stores, Stores::Zram) { all } else { (all / 10).max(LEAST_OPS) };
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
         (0..THREADS).map(|thread| Pair::new(&pager, (&store, tiers), thread)).collect();
