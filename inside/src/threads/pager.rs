@@ -32,10 +32,12 @@ use std::time::{Duration, Instant};
 /// New mappings are looked for this often.
 const SCAN_EVERY: Duration = Duration::from_millis(200);
 /// And this often when memory has grown by `GROWTH` without a fault. It takes an eighth of the time
-/// at most.
+/// at most, or half of it when memory has grown by a part of the limit: it grows by a GiB a second
+/// where it is not registered.
 const SCAN_GROWN: Duration = Duration::from_millis(1);
 const SCAN_PART: u32 = 8;
 const GROWTH: u64 = 1 << 20;
+const GROWTH_PART: u64 = 64;
 /// Trays take this part of the limit, in bounds.
 const TRAYS_PART: u64 = 8;
 const TRAYS_MIN: u64 = 8;
@@ -130,8 +132,8 @@ struct Pager {
     scanned: Option<Instant>,
     /// How long that took.
     scan_took: Duration,
-    /// Bytes in memory and pages put in place when mappings were last looked for.
-    known: (u64, u64),
+    /// Bytes in memory when mappings were last looked for, less what the two strands did to them.
+    known: i64,
     compacted_at: u64,
     shelved: Instant,
     tidied: Instant,
@@ -168,7 +170,7 @@ impl Pager {
             resident,
             scanned: None,
             scan_took: Duration::ZERO,
-            known: (0, 0),
+            known: 0,
             compacted_at: 0,
             shelved: Instant::now(),
             tidied: Instant::now(),
@@ -292,15 +294,12 @@ impl Pager {
         engine.room.store(room / (takers * PAGE) as i64, Ordering::Relaxed);
         // relaxed: as above.
         engine.spare_cpus.store(self.board.spare_cpus(), Ordering::Relaxed);
-        // relaxed: a figure.
-        let put = engine.put.load(Ordering::Relaxed);
-        let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
-        let soon = SCAN_GROWN.max(self.scan_took * SCAN_PART).min(SCAN_EVERY);
-        let every = if grown { soon } else { SCAN_EVERY };
+        let own = used as i64 - self.ours(engine);
+        let every = scan_every(own - self.known, quota, self.scan_took);
         if self.scanned.is_none_or(|at| at.elapsed() > every) {
             let is_first = self.scanned.is_none();
             self.scan(engine);
-            self.known = (used, put);
+            self.known = own;
             if is_first && self.sharing.is_much() {
                 engine.guard();
             }
@@ -348,6 +347,16 @@ impl Pager {
             && began.elapsed() < BEFORE_FORK
             && engine.compress_oldest(self.slot).is_some()
         {}
+    }
+
+    /// By how many bytes the two strands have made memory grow: the pages that were put in place
+    /// and the store, less the pages that left. What else grows is new to them.
+    fn ours(&self, engine: &Engine) -> i64 {
+        // relaxed: figures.
+        let put = engine.put.load(Ordering::Relaxed);
+        // relaxed: as above.
+        let out = self.slot.pages_out.load(Ordering::Relaxed);
+        (put as i64 - out as i64) * PAGE as i64 + engine.store.held().compr_data_size as i64
     }
 
     /// Registers what folds and is not registered.
@@ -416,6 +425,17 @@ impl Pager {
     }
 }
 
+/// How long after mappings were looked for to look again, if memory has `grown` by so much without
+/// a fault, and the look took so long.
+fn scan_every(grown: i64, quota: u64, took: Duration) -> Duration {
+    let part = match grown.max(0) as u64 {
+        few if few <= GROWTH => return SCAN_EVERY,
+        some if some <= quota / GROWTH_PART => SCAN_PART,
+        _ => 2,
+    };
+    (took * part).clamp(SCAN_GROWN, SCAN_EVERY)
+}
+
 /// The slot of this process, for its server.
 static SLOT: AtomicU64 = AtomicU64::new(0);
 
@@ -448,4 +468,20 @@ fn image() -> Range<usize> {
         static END: u8;
     }
     &raw const START as usize..(&raw const END as usize).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_looked_for_as_soon_as_memory_grows() {
+        let (quota, took) = (640 << 20, Duration::from_millis(10));
+        let every = |grown: i64| scan_every(grown, quota, took).as_millis();
+        assert_eq!([-1, 0, 1 << 20].map(every), [200; 3]);
+        assert_eq!([(1 << 20) + 1, 10 << 20].map(every), [80; 2]);
+        assert_eq!(every((10 << 20) + 1), 20);
+        assert_eq!(scan_every(i64::MAX, quota, Duration::ZERO), SCAN_GROWN);
+        assert_eq!(scan_every(i64::MAX, quota, SCAN_EVERY), SCAN_EVERY);
+    }
 }
