@@ -131,7 +131,7 @@ impl Still {
 
     /// Whether a strand seemed to be at work a moment ago. Nothing follows from that but who had
     /// better use a CPU, and it changes no memory.
-    #[cfg(not(loom))]
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
     pub(crate) fn seems_busy(&self, who: Who) -> bool {
         // relaxed: a hint.
         self.working[who as usize].load(Ordering::Relaxed) != 0
