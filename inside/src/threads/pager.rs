@@ -356,7 +356,7 @@ impl Pager {
         let put = engine.put.load(Ordering::Relaxed);
         // relaxed: as above.
         let out = self.slot.pages_out.load(Ordering::Relaxed);
-        (put as i64 - out as i64) * PAGE as i64 + engine.store.held().compr_data_size as i64
+        growth(put, out, engine.store.held().compr_data_size)
     }
 
     /// Registers what folds and is not registered.
@@ -425,6 +425,12 @@ impl Pager {
     }
 }
 
+/// By how many bytes memory grows by pages that were put in place, pages that left, and a store of
+/// so many bytes.
+fn growth(put: u64, out: u64, store: u64) -> i64 {
+    (put as i64 - out as i64) * PAGE as i64 + store as i64
+}
+
 /// How long after mappings were looked for to look again, if memory has `grown` by so much without
 /// a fault, and the look took so long.
 fn scan_every(grown: i64, quota: u64, took: Duration) -> Duration {
@@ -473,6 +479,12 @@ fn image() -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_that_left_do_not_hide_what_is_new() {
+        assert_eq!(growth(7, 0, 0), 7 * PAGE as i64);
+        assert_eq!(growth(7, 9, 1000), 1000 - 2 * PAGE as i64);
+    }
 
     #[test]
     fn mappings_are_looked_for_as_soon_as_memory_grows() {
