@@ -260,8 +260,10 @@ static long part_of(pid_t pid) {
 }
 
 enum { CHILDREN = 4 };
-// The limit of 32 MiB, a sixteenth of it, and 20 MiB.
-static const long BOUND = 54 << 10;
+// KiB: the limit of 32 MiB, a sixteenth of it, and 16 MiB. For moments it is more without
+// userfaultfd, most of all on a machine with other work: 62 MiB were seen.
+static const long BOUND = 50 << 10, MOMENT = 80 << 10;
+enum { LOOKS = 4096 };
 
 // KiB that this process and its children have.
 static long part_of_all(const pid_t *children) {
@@ -270,7 +272,13 @@ static long part_of_all(const pid_t *children) {
     return sum;
 }
 
+static int by_size(const void *one, const void *other) {
+    long a = *(const long *)one, b = *(const long *)other;
+    return (a > b) - (a < b);
+}
+
 static void shares(void) {
+    static long looks[LOOKS];
     char *at = map(PAGES);
     fill_all(at, PAGES, 0);
     int here[2], go[2];
@@ -290,16 +298,17 @@ static void shares(void) {
         }
     }
     // While all of them read.
-    long most = 0;
+    int count = 0;
     for (int words = 0; words < CHILDREN;) {
         struct pollfd word = {here[0], POLLIN, 0};
         int ready = poll(&word, 1, 1);
         if (ready > 0 && read(here[0], &said, 1) != 1) wrong("a child's word", words);
         words += ready > 0;
-        long sum = part_of_all(children);
-        if (sum > most) most = sum;
+        if (count < LOOKS) looks[count++] = part_of_all(children);
     }
-    if (most > BOUND) wrong("KiB of all at most", most);
+    qsort(looks, count, sizeof *looks, by_size);
+    if (looks[count / 2] > BOUND) wrong("KiB of all in the median", looks[count / 2]);
+    if (looks[count - 1] > MOMENT) wrong("KiB of all at most", looks[count - 1]);
     // Pages that a child has just read may still be on their way out.
     long sum = 0;
     for (int look = 0; look < 1000; look++) {
