@@ -29,6 +29,8 @@ const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
 /// The most bytes of a short request.
 const SHORT_MAX: u64 = 64 << 10; // 64 KiB
+/// The most bytes of a moderate one: what the kernel reads ahead, and a file of common length.
+const MODERATE_MAX: u64 = 128 << 10; // 128 KiB
 /// Bytes that other requests may write between the look at the limit and a write.
 const ROOM_BESIDES: u64 = 4 << 20; // 4 MiB
 const _: () = assert!(WRITE_ONLY < ACCESS_MASK, "two bits, of which both is neither");
@@ -133,9 +135,10 @@ impl Files for Tree {
             Ok(true) => Pace::Waiting,
             _ => else_pace,
         };
-        let by_size = |range: &Range| match range.len <= SHORT_MAX {
-            true => Pace::Short,
-            false => Pace::Slow,
+        let by_size = |range: &Range| match range.len {
+            len if len <= SHORT_MAX => Pace::Short,
+            len if len <= MODERATE_MAX => Pace::Moderate,
+            _ => Pace::Slow,
         };
         match (call, part) {
             (Call::Read(range), Some(Part::Disk)) => {

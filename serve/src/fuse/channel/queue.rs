@@ -1,7 +1,7 @@
 //! The thread of one ring: it takes requests from its queues, and answers them or gives them away.
 //!
 //! ```text
-//!                      quick, or little data in memory
+//!                      quick, or little data in memory, or more if that is all there is
 //!   ring --FuseEntry-----------------------------------> answered here --> ring
 //!     ^          |- much data ----> workers                                  ^
 //!     |          '- waits --------> waiters --> Back, and its bell ----------'
@@ -17,8 +17,9 @@
 //! kernel make a request of its own, which is answered at once.
 //!
 //! Invariants
-//! - Q1. This thread answers by itself only what waits for nothing and works on little data, and
-//!   what is quick first. So a quick request is answered however long others take.
+//! - Q1. This thread answers by itself only what waits for nothing and works on little data, or on
+//!   moderately much if it has nothing else to answer, and what is quick first. So a quick request
+//!   is answered however long others take.
 //! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with
 //!   what came. A request that would take the last one is refused if it waits. If requests wait in
 //!   the kernel, each one that comes from there has the next one fetched: by its own answer, or by
@@ -293,10 +294,10 @@ impl Thread {
 
     fn take(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
         self.count(&entry);
-        match self.server.pace(&entry) {
+        match self.server.pace(&entry).among(self.short.len()) {
             Pace::Quick => self.answer(entry),
             Pace::Slow if self.leave_some(&entry) => self.give(entry, |server| &server.workers),
-            Pace::Short | Pace::Slow => {
+            Pace::Short | Pace::Moderate | Pace::Slow => {
                 self.short.push_back(entry);
                 Ok(())
             }
