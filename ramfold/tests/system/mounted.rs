@@ -129,6 +129,11 @@ fn builds(fs: &str, options: &[&str]) {
     let script = "cc -o program main.c && ./program && sync && rm program && fstrim .";
     let built = succeed(tool("sh").args(["-c", script]).current_dir(spot.directory()));
     assert_eq!(built, "folded\n");
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("there");
+    let place = format!(" {} ", spot.directory().display());
+    let line = mounts.lines().find(|line| line.contains(&place)).expect("it is mounted");
+    let has = |option| line.split([' ', ',']).any(|word| word == option);
+    assert_eq!((has("discard"), has("nobarrier")), (true, fs != "xfs"), "{line}");
     let stat = succeed(
         ramfold(&["stat", &spot.name, "--json"]).env("XDG_RUNTIME_DIR", spot.scratch.path("run")),
     );

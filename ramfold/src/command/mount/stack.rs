@@ -37,6 +37,11 @@ const LOOK_ANYWAY: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How often it is looked where nothing can be waited for.
 const LOOK_WITHOUT_A_LIST: Duration = Duration::from_secs(1);
 
+/// Options of the mount. A flush of a loop device is a request like any other, and here there is
+/// nothing to flush: what is written is in the store. So the file system is to ask for none.
+const DISCARD: &str = "discard";
+const DISCARD_NO_BARRIER: &str = "discard,nobarrier";
+
 /// A file system on a disk.
 pub(super) struct Stack {
     fs: FileSystem,
@@ -113,9 +118,13 @@ impl Stack {
         let words = how.iter().map(|word| word.as_ref()).chain([disk.as_os_str()]);
         let device = Attached(tools::run("losetup", words)?);
         self.make(Path::new(&device.0))?;
+        let ours = match self.fs {
+            FileSystem::Ext4 | FileSystem::Btrfs => DISCARD_NO_BARRIER,
+            FileSystem::Xfs => DISCARD, // it has no such option
+        };
         let options = match &self.options {
-            Some(more) => format!("discard,{more}"),
-            None => "discard".to_owned(),
+            Some(more) => format!("{ours},{more}"),
+            None => ours.to_owned(),
         };
         let words = ["-t", self.fs.name(), "-o", &options, &device.0].map(AsRef::as_ref);
         tools::run("mount", words.into_iter().chain([self.directory.as_os_str()]))?;
