@@ -61,9 +61,9 @@ impl FileSystem {
     }
 }
 
-/// As `ramfold mount` has it, because nothing below has to be flushed: the loop device would ask for
-/// nothing by a request. The kernel's device is known to need no flush, and the option changes
-/// nothing there.
+/// As `ramfold mount` has it: each flush would be a request to the loop device, and nothing below
+/// it has to be flushed. The system knows of the kernel's zram that it needs no flush, so the
+/// option changes nothing there.
 const WITHOUT_FLUSHES: [&str; 2] = ["-o", "nobarrier"];
 
 /// What is below the file system; dropped after the mount.
