@@ -169,10 +169,15 @@ impl Book {
 
     /// The parts of a group that are registered and may leave; mostly all of it is one.
     pub(crate) fn registered_parts(&self, group: usize) -> Vec<Range<usize>> {
-        let end = group + GROUP;
+        self.registered_parts_of(&(group..group + GROUP))
+    }
+
+    /// The parts of a range that are registered and may leave.
+    pub(crate) fn registered_parts_of(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let Range { start, end } = *range;
         let before = self.registered.range(..end).rev();
-        let overlapping = before.take_while(|&(_, &until)| until > group);
-        let parts = overlapping.map(|(&from, &until)| from.max(group)..(until - KEPT).min(end));
+        let overlapping = before.take_while(|&(_, &until)| until > start);
+        let parts = overlapping.map(|(&from, &until)| from.max(start)..(until - KEPT).min(end));
         parts.filter(|part| part.start < part.end).collect()
     }
 
@@ -441,5 +446,7 @@ mod tests {
         book.registered(&(GROUP + 30 * PAGE..GROUP + 40 * PAGE));
         let parts = [GROUP + 30 * PAGE..GROUP + 36 * PAGE, GROUP..GROUP + 4 * PAGE];
         assert_eq!(book.registered_parts(GROUP), parts);
+        let all = [GROUP + 30 * PAGE..GROUP + 36 * PAGE, GROUP / 2..GROUP + 4 * PAGE];
+        assert_eq!(book.registered_parts_of(&(0..4 * GROUP)), all);
     }
 }

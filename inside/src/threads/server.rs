@@ -401,7 +401,9 @@ impl<'a> Server<'a> {
         let mut state = engine.urgent();
         // relaxed: a figure. It counts before the thread goes on, so that the thread can see it.
         self.slot.first_touches.fetch_add(1, Ordering::Relaxed);
-        let mut unguard = || engine.unguard(&mut state, address);
+        // relaxed: a figure of a moment ago.
+        let room = engine.room.load(Ordering::Relaxed);
+        let mut unguard = || engine.unguard(&mut state, address, room);
         let copies = if self.passage.is_on() {
             self.wakes.push(address);
             engine.uffd.without_waking(unguard)

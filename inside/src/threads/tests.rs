@@ -429,7 +429,7 @@ fn a_write_to_a_guarded_page_waits_for_room_and_frees_its_group() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!writer.is_finished() && touched() == 0, "there is no room");
     assert_eq!(read(base, 3), [3, 1]);
-    engine.room.store(1000, Ordering::Relaxed);
+    engine.room.store(500, Ordering::Relaxed);
     writer.join().expect("it waits for room alone");
     (0..64).for_each(|page| write(base, page, 2));
     assert_eq!(touched(), 1, "the group was freed as a whole");
@@ -439,6 +439,24 @@ fn a_write_to_a_guarded_page_waits_for_room_and_frees_its_group() {
     // SAFETY: the page is of the test's mapping, which alone refers to it.
     std::io::Read::read_exact(&mut pipe, unsafe { &mut *bytes }).expect("a system call waits too");
     assert_eq!((touched(), read(base, 70)), (2, [u64::from_ne_bytes([7; 8]); 2]));
+}
+
+/// The end of a range is not freed with others, because it never leaves.
+#[test]
+fn a_write_to_a_guarded_page_frees_several_groups_if_there_is_much_room() {
+    let Some(rig) = rig() else { return };
+    let touched = || rig.slot.first_touches.load(Ordering::Relaxed);
+    let faults = |room: i64| {
+        rig.engine.guard();
+        rig.engine.room.store(room, Ordering::Relaxed);
+        let before = touched();
+        (0..PAGES - KEPT).for_each(|page| write(rig.base, page, 2));
+        touched() - before
+    };
+    let ends = rig.base / GROUP..(rig.base + (PAGES - KEPT) * PAGE).div_ceil(GROUP);
+    assert_eq!(faults(511), ends.len() as u64);
+    let eights = ends.start / 8..ends.end.div_ceil(8);
+    assert_eq!(faults(i64::MAX / 2), eights.len() as u64);
 }
 
 /// A guard stays on its place, and the page that left is a missing one.

@@ -25,11 +25,22 @@ use super::trials::Trials;
 use super::worth::Worth;
 use crate::floor::call;
 use crate::kernel::{Resident, Uffd};
-use crate::places::{Book, Density, GROUP, PAGE, Place, Word};
+use crate::places::{Book, Density, GROUP, GROUP_PAGES, PAGE, Place, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Groups that threads are let write to at once, at most.
+const FREED_MAX: i64 = 8;
+/// Pages of room for each of them. All of their pages may be copied before the pager looks again.
+const ROOM_FOR_ONE: i64 = 4 * GROUP_PAGES as i64;
+
+/// How many groups threads are let write to at once if there is room for so many pages: a power of
+/// two.
+fn freed_at_once(room: i64) -> usize {
+    1 << (room / ROOM_FOR_ONE).clamp(1, FREED_MAX).ilog2()
+}
 
 /// What is shared by the thread that serves faults and the one that pages out.
 pub(crate) struct Engine {
@@ -176,18 +187,26 @@ impl Engine {
         ranges.iter().for_each(|range| drop(self.uffd.guard(range)));
     }
 
-    /// Lets threads write to the group of a guarded page. Returns how many of its pages may be
-    /// copied by that.
-    pub(crate) fn unguard(&self, state: &mut State, address: usize) -> u32 {
-        let group = address & !(GROUP - 1);
-        let copies = self.resident.shared_pages(group).count_ones();
-        let parts = state.book.registered_parts(group);
+    /// Lets threads write to the group of a guarded page, and to others around it if there is room
+    /// for more. Returns how many of their pages may be copied by that.
+    pub(crate) fn unguard(&self, state: &mut State, address: usize, room: i64) -> u32 {
+        let len = freed_at_once(room) * GROUP;
+        let start = address & !(len - 1);
+        let parts = state.book.registered_parts_of(&(start..start + len));
+        let is_met = |group: usize| {
+            let meets = |part: &Range<usize>| part.start < group + GROUP && group < part.end;
+            group == address & !(GROUP - 1) || parts.iter().any(meets)
+        };
+        let groups: Vec<usize> =
+            (start..start + len).step_by(GROUP).filter(|&group| is_met(group)).collect();
+        let copies = groups.iter().map(|&group| self.resident.shared_pages(group).count_ones());
+        let copies = copies.sum();
         if !parts.iter().any(|part| part.contains(&address)) {
             self.uffd.unguard(&(address..address + PAGE));
         }
         parts.iter().for_each(|part| self.uffd.unguard(part));
         // What is copied may leave.
-        state.list(group);
+        groups.into_iter().for_each(|group| state.list(group));
         copies
     }
 
