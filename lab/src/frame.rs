@@ -10,6 +10,6 @@ mod lab;
 mod notes;
 mod study;
 
-pub(crate) use lab::{Common, Lab, Setting};
+pub(crate) use lab::{Common, Lab, Setting, tell_if_long};
 pub(crate) use notes::{note, present};
 pub(crate) use study::{Inside, Report, Study};

@@ -9,7 +9,12 @@ use crate::kernel::{self, KernelZram, KernelZswap};
 use crate::rows::Row;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A step that takes so long is told of where no bar shows it.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Options every study has; not all accept `vs_kernel`.
 #[derive(Args, Debug)]
@@ -104,9 +109,11 @@ impl Lab {
         for run in 0..self.runs() {
             let mut setting = setting()?;
             for case in cases {
-                bar.set_message(format!("run {run}, {}", name(case)));
+                let (step, begun) = (format!("run {run}, {}", name(case)), Instant::now());
+                bar.set_message(step.clone());
                 rows.extend(measure(&mut setting, case, run)?);
                 bar.inc(1);
+                tell_if_long(&step, begun.elapsed());
             }
             setting.check()?;
         }
@@ -114,7 +121,7 @@ impl Lab {
         Ok(rows)
     }
 
-    /// A bar of `steps` on a terminal, nothing elsewhere.
+    /// A bar of `steps` on a terminal; it is hidden elsewhere.
     pub(crate) fn progress(&self, steps: usize) -> ProgressBar {
         let bar = ProgressBar::new(steps as u64);
         let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {eta} left: {msg}");
@@ -122,6 +129,14 @@ impl Lab {
             bar.set_style(style);
         }
         bar
+    }
+}
+
+/// Says of a long step that it is done, where no terminal shows a bar. Otherwise a study of an hour
+/// seems to hang.
+pub(crate) fn tell_if_long(step: &str, took: Duration) {
+    if took >= LONG && !std::io::stderr().is_terminal() {
+        eprintln!("lab: {step}: {:.1} s", took.as_secs_f64());
     }
 }
 

@@ -23,12 +23,13 @@
 //!
 //! These figures do not show programs that run for hours, or more than two CPUs.
 
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Study, note, tell_if_long};
 use crate::ground::LabError;
 use crate::rows::{Field, Format, fields};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::path::PathBuf;
+use std::time::Instant;
 
 mod balance;
 mod bench;
@@ -94,7 +95,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let bench = Bench::new(options.ramfold.clone(), lab)?;
     let (bases, mut runs) = bench.bases(&jobs)?;
     for base in bases.iter().filter(|_| options.estimate) {
+        let begun = Instant::now();
         runs.extend(density::row(&bench, base, &mut notes)?);
+        tell_if_long(&format!("{}, to estimate R", base.job.name), begun.elapsed());
     }
     let peer = lab.kernel_peer(&mut notes);
     let (cases, probes) = cases::of_all(&bases, &asked, peer.as_ref(), &bench, &mut notes)?;

@@ -13,10 +13,11 @@
 use super::balance::{self, Probe};
 use super::bench::{Base, Bench};
 use super::trial::Trial;
-use crate::frame::note;
+use crate::frame::{note, tell_if_long};
 use crate::ground::LabError;
 use crate::kernel::{KernelZram, NAME, SPARE_BYTES};
 use crate::rows::Row;
+use std::time::Instant;
 
 /// What every kernel's zram can do.
 const FALLBACK: &str = "lz4";
@@ -58,7 +59,11 @@ impl<'a> Kernel<'a> {
     ) -> Result<(Probe, Vec<Row>), LabError> {
         let (limit, mut rows) = (base.limit(percent), Vec::new());
         let found = balance::nearest(base.peak_bytes, limit, |group_bytes| {
+            let begun = Instant::now();
             let (trial, probe) = self.run(bench, base, group_bytes)?;
+            let job = base.job.name;
+            let step = format!("{job} at {percent} %, for the kernel's group");
+            tell_if_long(&step, begun.elapsed());
             let mut row = self.row("kernel-probe", base, percent, 0, &trial, probe);
             // In a group that is too small a job may lose a part of itself and say another line.
             let same = row.number("same").filter(|&same| same > 0.0);
