@@ -22,6 +22,9 @@ use crate::line::output::complain;
 
 /// A process has so long to claim a slot, and to say something again.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// It is not said to fail without a reason that can be seen before this. On a machine with too much
+/// to do, the library may take that long to begin.
+const LONG_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The processes of a run.
 pub(super) struct Tree {
@@ -90,8 +93,11 @@ impl Tree {
             return 0;
         }
         if !self.named.contains(&process.name) {
-            let why = unfolded::not_loaded(pid, &self.library, is_full(board));
-            self.name(process, &format!("{why}; what it takes is taken off the limit"));
+            let unknown = (since.elapsed() > LONG_PATIENCE).then_some(unfolded::UNKNOWN);
+            let why = unfolded::not_loaded(pid, &self.library, is_full(board)).or(unknown);
+            if let Some(why) = why {
+                self.name(process, &format!("{why}; what it takes is taken off the limit"));
+            }
         }
         process::anonymous(pid)
     }

@@ -43,7 +43,8 @@ const FIXED: &str = "without userfaultfd a program folds only where addresses ar
 const MELTED: &str = "it did what is not served without userfaultfd (mlockall, io_uring, io_setup, \
                       a userfaultfd of its own), so all of its memory came back; CAP_SYS_PTRACE \
                       lets it fold";
-const UNKNOWN: &str = "the library did not begin in it";
+/// If no reason can be seen.
+pub(crate) const UNKNOWN: &str = "the library did not begin in it";
 
 /// Why this machine cannot fold programs, and what would let it.
 pub(super) fn everywhere(error: &CannotFold) -> String {
@@ -101,30 +102,30 @@ fn errno(error: &Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }
 
-/// Why the library is not in a process, or did not begin.
-pub(crate) fn not_loaded(pid: u32, library: &Path, is_full: bool) -> &'static str {
+/// Why the library is not in a process. `None` if no reason can be seen: it may begin yet.
+pub(crate) fn not_loaded(pid: u32, library: &Path, is_full: bool) -> Option<&'static str> {
     let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
     if file("auxv").is_some_and(|vector| is_secure(&vector)) {
-        return PRIVILEGED;
+        return Some(PRIVILEGED);
     }
     if let Some(why) = program(&headers(pid)) {
-        return why;
+        return Some(why);
     }
     if file("environ").is_some_and(|environment| !asks_for(&environment, library)) {
-        return CLEARED;
+        return Some(CLEARED);
     }
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     if namespace(&pid.to_string()).is_some_and(|its| Some(its) != namespace("self")) {
-        return APART;
+        return Some(APART);
     }
     let inner = library.strip_prefix("/").unwrap_or(library);
     if !Path::new(&format!("/proc/{pid}/root")).join(inner).exists() {
-        return HIDDEN;
+        return Some(HIDDEN);
     }
     if file("limits").is_some_and(|limits| is_narrow(&String::from_utf8_lossy(&limits))) {
-        return NARROW;
+        return Some(NARROW);
     }
-    if is_full { CROWDED } else { UNKNOWN }
+    is_full.then_some(CROWDED)
 }
 
 /// The beginning of the program file of a process.

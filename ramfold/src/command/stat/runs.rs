@@ -105,7 +105,8 @@ impl Run {
             // One that has executed a program without the library has left its slot.
             let slot = slot.filter(|_| process::has_pager(pid));
             let (state, why) = standing(slot, || {
-                unfolded::not_loaded(pid, &library, tree::is_full(board)).to_owned()
+                let why = unfolded::not_loaded(pid, &library, tree::is_full(board));
+                why.unwrap_or(unfolded::UNKNOWN).to_owned()
             });
             let outside = || {
                 let bytes = process::anonymous(pid);
