@@ -12,7 +12,7 @@
 
 use codec::{CodecError, ParameterError, ParseCodecError, TrainError};
 use host::FaultError;
-use region::RegionError;
+use region::{RegionError, ZramError};
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::fmt::Display;
@@ -212,11 +212,14 @@ impl From<RegionError> for Failure {
             RegionError::Gone => Code::Handle,
             RegionError::Unreadable { .. } => Code::Corrupt,
             RegionError::Fault(FaultError::Inherited) => Code::Forked,
-            RegionError::Fault(FaultError::TooManyRegions { .. })
+            RegionError::Store(ZramError::TooLarge { .. }) => Code::Argument,
+            RegionError::Fault(FaultError::TooManyRegions { .. } | FaultError::Mappings { .. })
             | RegionError::TooManyMappings { .. } => Code::Limit,
-            RegionError::Host(_) | RegionError::Codec(_) | RegionError::Tending(_) => {
-                Code::NoMemory
-            }
+            RegionError::Host(_)
+            | RegionError::Store(_)
+            | RegionError::Fault(FaultError::Exhausted { .. })
+            | RegionError::Codec(_)
+            | RegionError::Tending(_) => Code::NoMemory,
             RegionError::NoTiers => Code::Unsupported,
             _ => Code::Refused,
         };

@@ -17,6 +17,9 @@ __all__ = ["Limit", "array", "asarray", "empty", "fault_mode", "fromfile", "load
 #: Bytes that move between a file and an array at a time.
 _CHUNK = 1 << 20
 
+#: The room of a limit that does not say it: so many times the limit, between two bounds.
+_ROOM_TIMES, _ROOM_LEAST, _ROOM_MOST = 16, 4 << 30, 1 << 40
+
 _byte_bounds = np.lib.array_utils.byte_bounds
 
 _exporting = _ramfold.exporting_type(np.ndarray)
@@ -40,7 +43,7 @@ class Limit:
 
     def __init__(self, bytes, *, room=None, codec="lz4", shuffle="auto", density="fast"):
         bytes = None if bytes is None else _size(bytes, "a limit")
-        room = max(16 * (bytes or 0), 4 << 30) if room is None else _size(room, "a room")
+        room = _room_of(bytes or 0) if room is None else _size(room, "a room")
         self._bytes = bytes
         self._room = room
         self._codec = codec
@@ -209,6 +212,11 @@ def _fold(array):
         raise ValueError("this array is not folded: it is a copy, or the result of a function. "
                          "ramfold.array(a, limit=..) makes a folded copy")
     return fold
+
+
+def _room_of(limit):
+    """The room of a limit that does not say it."""
+    return min(max(_ROOM_TIMES * limit, _ROOM_LEAST), _ROOM_MOST)
 
 
 def _in_order(array):

@@ -44,11 +44,11 @@ class _Process:
         """A part of the field for arrays without a limit; None where it has no room."""
         if size > _PLAIN_MAX:
             return None
-        if self.plain is None:
-            with self.opening:
-                if self.plain is None:
-                    self.plain = self.get().share(_PLAIN_ROOM, None, "lz4", "auto", "fast")
         try:
+            if self.plain is None:
+                with self.opening:
+                    if self.plain is None:
+                        self.plain = self.get().share(_PLAIN_ROOM, None, "lz4", "auto", "fast")
             return self.plain.plot(size)
         except MemoryError:
             return None

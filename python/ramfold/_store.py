@@ -1,12 +1,14 @@
 """A mapping from bytes to bytes, compressed and packed."""
 
-from collections.abc import MutableMapping
+from collections.abc import ItemsView, MutableMapping, ValuesView
 
 from . import _ramfold
 from ._process import process
 from ._sizes import size as _size
 
 __all__ = ["Store", "TypedStore"]
+
+_NONE = object()
 
 
 class Store(_ramfold.Store, MutableMapping):
@@ -33,7 +35,7 @@ class Store(_ramfold.Store, MutableMapping):
     """
 
     def __new__(cls, codec="lz4:8", *, dictionary="train", limit=None, on_evict=None):
-        limit = 0 if limit is None else _size(limit, "a limit")
+        limit = _limit(limit)
         if on_evict is not None and not callable(on_evict):
             raise TypeError("on_evict is called with a key and a value")
         if isinstance(dictionary, str) and dictionary != "train":
@@ -56,7 +58,7 @@ class Store(_ramfold.Store, MutableMapping):
 
     @limit.setter
     def limit(self, value):
-        self._set_limit(0 if value is None else _size(value, "a limit"))
+        self._set_limit(_limit(value))
 
     @property
     def dictionary(self):
@@ -71,10 +73,26 @@ class Store(_ramfold.Store, MutableMapping):
         """Values, those left out that are deleted meanwhile."""
         return _Values(self)
 
-    def clear(self):
-        """Delete every key that there is now."""
-        for key in self:
-            self.pop(key, None)
+    def pop(self, key, default=_NONE):
+        """Delete a key, and return its value; ``default`` if there is no such key."""
+        value = self._take(key)
+        if value is not None:
+            return value
+        if default is _NONE:
+            raise KeyError(key)
+        return default
+
+    def popitem(self):
+        """Delete any key, and return it with its value."""
+        item = self._take_any()
+        if item is None:
+            raise KeyError("the store is empty")
+        return item
+
+    def setdefault(self, key, default=None):
+        """The value of a key. If there is no such key, it gets ``default``."""
+        value = self.get(key)
+        return self._set_if_absent(key, default) if value is None else value
 
     def __repr__(self):
         return f"<ramfold.Store of {len(self)} values>"
@@ -83,24 +101,31 @@ class Store(_ramfold.Store, MutableMapping):
         raise TypeError("a Store belongs to its process: send what is in it")
 
 
-class _Items:
-    def __init__(self, store):
-        self._store = store
+def _limit(value):
+    """The number that stands for a limit; 0 stands for none."""
+    if value is None:
+        return 0
+    found = _size(value, "a limit")
+    if found == 0:
+        raise ValueError("a limit is at least one byte; None is for no limit")
+    return found
 
-    def __len__(self):
-        return len(self._store)
 
+class _Items(ItemsView):
     def __iter__(self):
-        get = self._store.get
-        for key in self._store:
+        get = self._mapping.get
+        for key in self._mapping:
             value = get(key)
             if value is not None:
                 yield key, value
 
 
-class _Values(_Items):
+class _Values(ValuesView):
+    def __contains__(self, value):
+        return any(found is value or found == value for found in self)
+
     def __iter__(self):
-        for _, value in super().__iter__():
+        for _, value in self._mapping.items():
             yield value
 
 
@@ -145,3 +170,54 @@ class TypedStore(MutableMapping):
             del self.store[self._key_dumps(key)]
         except KeyError:
             raise KeyError(key) from None
+
+    def items(self):
+        """Keys and values, those left out that are deleted meanwhile."""
+        return _TypedItems(self)
+
+    def values(self):
+        """Values, those left out that are deleted meanwhile."""
+        return _Values(self)
+
+    def clear(self):
+        """Delete every key that there is now."""
+        self.store.clear()
+
+    def pop(self, key, default=_NONE):
+        """Delete a key, and return its value; ``default`` if there is no such key."""
+        name = self._key_dumps(key)
+        value = self.store.pop(name, None)
+        if value is not None:
+            return self._loaded(name, value)
+        if default is _NONE:
+            raise KeyError(key)
+        return default
+
+    def popitem(self):
+        """Delete any key, and return it with its value."""
+        name, value = self.store.popitem()
+        loaded = self._loaded(name, value)
+        return self._key_loads(name), loaded
+
+    def setdefault(self, key, default=None):
+        """The value of a key. If there is no such key, it gets ``default``."""
+        name = self._key_dumps(key)
+        value = self.store.get(name)
+        if value is None:
+            value = self.store.setdefault(name, self._dumps(default))
+        return self._loads(value)
+
+    def _loaded(self, name, value):
+        """What was taken out. It is put back if it cannot be read."""
+        try:
+            return self._loads(value)
+        except BaseException:
+            self.store.setdefault(name, value)
+            raise
+
+
+class _TypedItems(ItemsView):
+    def __iter__(self):
+        typed = self._mapping
+        for name, value in typed.store.items():
+            yield typed._key_loads(name), typed._loads(value)

@@ -26,13 +26,16 @@ pub(crate) enum Mapped {
 #[pyclass(frozen, module = "ramfold._ramfold", dict, weakref)]
 pub(crate) struct Fold {
     mapped: Mapped,
+    /// Bytes that were asked for. The rest of the last page belongs to nobody.
+    bytes: usize,
     /// Whether a system call fails on pages of it that are out.
     needs_pins: bool,
 }
 
 impl Fold {
-    pub(crate) fn new(mapped: Mapped, mode: FaultMode) -> Fold {
-        Fold { mapped, needs_pins: mode != FaultMode::Thread }
+    /// Of `bytes` bytes.
+    pub(crate) fn new(mapped: Mapped, bytes: usize, mode: FaultMode) -> Fold {
+        Fold { mapped, bytes, needs_pins: mode != FaultMode::Thread }
     }
 
     /// Whether bytes have to be pinned for a system call.
@@ -153,8 +156,7 @@ impl Fold {
     /// The whole pages in a range; `None` if there are none.
     fn pages_inside(&self, start: usize, end: usize) -> Option<Range<usize>> {
         let start = start.next_multiple_of(PAGE);
-        // The rest of the last page belongs to nobody else.
-        let end = if end >= self.len() { self.len() } else { end / PAGE * PAGE };
+        let end = if end >= self.bytes { self.len() } else { end / PAGE * PAGE };
         (start < end).then_some(start..end)
     }
 

@@ -79,7 +79,7 @@ impl Folding {
     ) -> PyResult<Fold> {
         let config = config(limit, codec, shuffle, Density::Fast)?;
         let region = py.detach(|| RawRegion::map(&self.pager, bytes, &config));
-        Ok(Fold::new(Mapped::Own(region.map_err(of_region)?), self.pager.fault_mode()))
+        Ok(Fold::new(Mapped::Own(region.map_err(of_region)?), bytes, self.pager.fault_mode()))
     }
 
     /// Maps `room` bytes, of which arrays get parts.
@@ -157,7 +157,7 @@ impl Shared {
     /// A part of it, all zeros.
     fn plot(&self, bytes: usize) -> PyResult<Fold> {
         let plot = self.field.plot(bytes).map_err(of_region)?;
-        Ok(Fold::new(Mapped::Plot(plot), self.mode))
+        Ok(Fold::new(Mapped::Plot(plot), bytes, self.mode))
     }
 
     /// A hook by which NumPy's arrays from `least` bytes on are parts of it.

@@ -41,9 +41,11 @@ mod _ramfold {
     #[pymodule_export]
     use super::folding::{Folding, Shared};
     #[pymodule_export]
+    use super::index::Frames;
+    #[pymodule_export]
     use super::signals::{step_aside, step_back};
     #[pymodule_export]
-    use super::store::{Frames, Keyed};
+    use super::store::Keyed;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

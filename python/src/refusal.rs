@@ -9,7 +9,7 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
-use region::{FaultError, RegionError};
+use region::{FaultError, RegionError, ZramError};
 use values::ValuesError;
 use zsmalloc::MemoryError;
 
@@ -35,7 +35,13 @@ pub(crate) fn of_region(error: RegionError) -> PyErr {
             "the arrays that share this limit have used up its room: make \
                                     the Limit with a larger `room`",
         ),
-        RegionError::Host(_) | RegionError::TooManyMappings { .. } => PyMemoryError::new_err(text),
+        RegionError::Store(ZramError::TooLarge { .. }) => PyValueError::new_err(text),
+        RegionError::Host(_)
+        | RegionError::Store(_)
+        | RegionError::TooManyMappings { .. }
+        | RegionError::Fault(FaultError::Mappings { .. } | FaultError::Exhausted { .. }) => {
+            PyMemoryError::new_err(text)
+        }
         _ => PyRuntimeError::new_err(text),
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   set   value --compress--> pool;  key --> entry: number, which pool       old value deleted
 //!   get   key --> entry;  number --> value                                   again, if it went
+//!   pop   key out of the table;  number --> value                            deleted
 //!   full  the oldest that was not read since: out, given to the caller, deleted
 //! ```
 //!
@@ -18,7 +19,7 @@
 //!
 //! Lock: the table's, of rank `Leaf`, for a few words.
 
-use crate::index::{Entry, Index, Pools};
+use crate::index::{Entry, Frames, Index, Pools, home};
 use crate::refusal::of_values;
 use codec::Algorithm;
 use host::unmodelled::RankedMutex;
@@ -29,8 +30,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use values::{Dictionary, Room, ValuePool, ValuesError};
-use zsmalloc::{AllocError, Memory};
+use values::{Dictionary, ValuePool, ValuesError};
+use zsmalloc::AllocError;
 
 /// Bytes of a dictionary.
 const DICTIONARY_BYTES: usize = 16 << 10; // 16 KiB
@@ -49,29 +50,8 @@ const TRAINED_BYTES: usize = 128 << 10; // 128 KiB
 /// Values that leave at a time when the store is full, and nobody is told of them.
 const EVICTED: usize = 8;
 
-/// The memory that all stores of a process share.
-#[pyclass(frozen, module = "ramfold._ramfold")]
-pub(crate) struct Frames {
-    home: Home,
-    memory: Arc<Memory>,
-}
-
-#[pymethods]
-impl Frames {
-    #[new]
-    fn new(py: Python<'_>) -> PyResult<Frames> {
-        let memory = py.detach(|| values::memory(Room::default()));
-        Ok(Frames { home: home()?, memory: memory.map_err(of_values)? })
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        if !self.home.is_here() {
-            std::mem::forget(Arc::clone(&self.memory));
-        }
-    }
-}
+/// A key and its value.
+type Item<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// See the head of this file.
 #[pyclass(frozen, subclass, module = "ramfold._ramfold", name = "Store")]
@@ -116,7 +96,7 @@ impl Keyed {
             detached_min,
             home: home()?,
             untrained: AtomicBool::new(train && dictionary.is_none() && codec.is_some()),
-            pools: Arc::new(Pools::new(Arc::clone(&frames.memory), codec).map_err(of_values)?),
+            pools: Arc::new(Pools::new(frames.memory(), codec).map_err(of_values)?),
             index: RankedMutex::new(Rank::Leaf, Index::new()),
             on_evict,
             limit: AtomicU64::new(0),
@@ -164,18 +144,58 @@ impl Keyed {
 
     fn __setitem__(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
         self.at_home()?;
-        let entry = loop {
-            match self.detached(py, value.len(), || self.pools.put(value)) {
-                Ok(entry) => break entry,
-                Err(ValuesError::Alloc(AllocError::OverLimit { .. })) => self.make_room(py)?,
-                Err(error) => return Err(of_values(error)),
-            }
-        };
+        let entry = self.put(py, value)?;
         let old = self.index.lock().insert(key, entry);
         if let Some(old) = old {
             self.pools.delete(old);
         }
         self.train_once(py)
+    }
+
+    /// Gives a key a value if it has none. Returns the value that it has then.
+    fn _set_if_absent<'py>(
+        &self,
+        py: Python<'py>,
+        key: &[u8],
+        value: Bound<'py, PyBytes>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        loop {
+            if let Some(found) = self.read(py, key)? {
+                return Ok(found);
+            }
+            let entry = self.put(py, value.as_bytes())?;
+            if self.index.lock().insert_new(key, entry) {
+                self.train_once(py)?;
+                return Ok(value);
+            }
+            // Another thread was faster.
+            self.pools.delete(entry);
+        }
+    }
+
+    /// Deletes a key. Returns the value that it had.
+    fn _take<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.at_home()?;
+        let Some(entry) = self.index.lock().remove(key) else { return Ok(None) };
+        self.taken(py, key.into(), entry).map(Some)
+    }
+
+    /// Deletes any key. Returns it with the value that it had.
+    fn _take_any<'py>(&self, py: Python<'py>) -> PyResult<Option<Item<'py>>> {
+        self.at_home()?;
+        let Some((key, entry)) = self.index.lock().take_any() else { return Ok(None) };
+        let name = PyBytes::new(py, &key);
+        Ok(Some((name, self.taken(py, key, entry)?)))
+    }
+
+    /// Deletes every key that there is now.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.at_home()?;
+        py.detach(|| {
+            let all = self.index.lock().take_all();
+            all.into_iter().for_each(|entry| self.pools.delete(entry));
+        });
+        Ok(())
     }
 
     fn __delitem__(&self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
@@ -261,12 +281,64 @@ impl Keyed {
     }
 
     fn set_limit(&self, bytes: u64) {
-        // relaxed: an independent value.
+        let mut index = self.index.lock();
+        // relaxed: written under the lock of the table, and read alone.
         self.limit.store(bytes, Ordering::Relaxed);
         if bytes > 0 {
-            self.index.lock().keep_order();
+            index.keep_order();
         }
+        self.limit_pools();
+    }
+
+    /// Gives the pools the limit, which they store. The caller has the lock of the table, so that
+    /// the last limit is the one that stays.
+    fn limit_pools(&self) {
+        let bytes = self._limit();
         self.pools.each().for_each(|pool| pool.set_limit(bytes));
+    }
+
+    fn set_limit_again(&self) {
+        let _index = self.index.lock();
+        self.limit_pools();
+    }
+
+    /// Compresses a value, and makes room for it.
+    fn put(&self, py: Python<'_>, value: &[u8]) -> PyResult<Entry> {
+        loop {
+            let full = match self.detached(py, value.len(), || self.pools.put(value)) {
+                Ok(entry) => return Ok(entry),
+                Err(ValuesError::Alloc(full)) => full,
+                Err(error) => return Err(of_values(error)),
+            };
+            let has_room = match full {
+                AllocError::OverLimit { .. } => true,
+                // All stores of the process share these, and only one with a limit lets values go.
+                AllocError::OutOfCells | AllocError::OutOfFrames => self._limit() > 0,
+                _ => false,
+            };
+            if !has_room {
+                return Err(of_values(full.into()));
+            }
+            self.make_room(py)?;
+        }
+    }
+
+    /// The value of a key that was taken out, which is deleted. If it cannot be read, it is put
+    /// back, unless the key has another one by now.
+    fn taken<'py>(
+        &self,
+        py: Python<'py>,
+        key: Box<[u8]>,
+        entry: Entry,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let mut value = Vec::new();
+        let len = self.pools.len(entry).unwrap_or(0);
+        let read = self.detached(py, len, || self.pools.get(entry, usize::MAX, &mut value));
+        if read.is_ok() || !self.index.lock().restore(key, entry) {
+            self.pools.delete(entry);
+        }
+        read.map_err(of_values)?;
+        Ok(PyBytes::new(py, &value))
     }
 
     fn read<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
@@ -338,7 +410,9 @@ impl Keyed {
     fn tell(&self, py: Python<'_>, key: &[u8], entry: Entry) -> PyResult<()> {
         let Some(tell) = &self.on_evict else { return Ok(()) };
         let mut value = Vec::new();
-        self.pools.get(entry, usize::MAX, &mut value).map_err(of_values)?;
+        let len = self.pools.len(entry).unwrap_or(0);
+        let read = self.detached(py, len, || self.pools.get(entry, usize::MAX, &mut value));
+        read.map_err(of_values)?;
         tell.call1(py, (PyBytes::new(py, key), PyBytes::new(py, &value)))?;
         Ok(())
     }
@@ -372,9 +446,9 @@ impl Keyed {
                 lens.push(len);
             }
         }
-        // relaxed: an independent value.
-        let limit = self.limit.load(Ordering::Relaxed);
-        if self.pools.train(&samples, &lens, DICTIONARY_BYTES, limit) {
+        if self.pools.train(&samples, &lens, DICTIONARY_BYTES) {
+            // Another thread may have set the limit before it could know the new pool.
+            self.set_limit_again();
             for (key, old) in all {
                 self.share(&key, old, &mut value)?;
             }
@@ -409,8 +483,4 @@ impl Drop for Keyed {
             std::mem::forget(Arc::clone(&self.pools));
         }
     }
-}
-
-fn home() -> PyResult<Home> {
-    Home::new().map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }

@@ -146,6 +146,7 @@ class Making(unittest.TestCase):
             (ValueError, "gzip", lambda: ramfold.zeros(3, codec="gzip")),
             (ValueError, "give them to Limit",
              lambda: ramfold.zeros(3, limit=ramfold.Limit("1M"), codec="lz4")),
+            (MemoryError, "", lambda: ramfold.zeros(1 << 47, np.uint8)),
             (MemoryError, "room",
              lambda: ramfold.zeros(9 << 20, limit=ramfold.Limit("1M", room="1M"))),
         ]:
@@ -218,6 +219,20 @@ class Limits(unittest.TestCase):
             self.assertEqual(array.page_out(), 0)
             self.assertGreater(array.stats()["folded_bytes"], size * 7)
             np.testing.assert_array_equal(array, np.arange(size))
+
+    def test_the_rest_of_the_last_page_leaves_too(self):
+        for limit in [None, "1M", ramfold.Limit("1M")]:
+            for length in [1, 1000]:
+                with self.subTest(limit=limit, length=length):
+                    array = ramfold.zeros(length, np.int64, limit=limit)
+                    array[:] = 1
+                    self.assertEqual((array.page_out(), array.stats()["resident_bytes"]), (0, 0))
+                    self.assertEqual(array.sum(), length)
+        # The last page of a part is its neighbour's too.
+        array = ramfold.zeros(1024, np.int64, limit="1M")
+        array[:] = 1
+        array[:700].page_out()
+        self.assertEqual(array.stats()["resident_bytes"], 4096)
 
 
 class Pins(unittest.TestCase):

@@ -75,9 +75,43 @@ class Mapping(unittest.TestCase):
         for wrong in [lambda: ramfold.Store("gzip"), lambda: ramfold.Store(dictionary="no"),
                       lambda: ramfold.Store("lzo", dictionary=b"x" * 300),
                       lambda: ramfold.Store(None, dictionary=b"x"),
-                      lambda: ramfold.Store(limit="much")]:
+                      lambda: ramfold.Store(limit="much"), lambda: ramfold.Store(limit=0),
+                      lambda: setattr(store, "limit", 0)]:
             with self.assertRaises(ValueError):
                 wrong()
+
+    def test_what_is_taken_out_is_gone(self):
+        twin = {b"%d" % n: b"%d" % n * 2000 for n in range(3000)}
+        for limit in [None, "64M"]:
+            store = ramfold.Store(limit=limit)
+            store.update(twin)
+            self.assertEqual(store.pop(b"7"), twin[b"7"])
+            self.assertIsNone(store.pop(b"7", None))
+            with self.assertRaises(KeyError) as missing:
+                store.pop(b"7")
+            self.assertEqual(missing.exception.args, (b"7",))
+            self.assertEqual(store.setdefault(b"7", b"new"), b"new")
+            self.assertEqual(store.setdefault(b"7"), b"new")
+            with self.assertRaises(TypeError):
+                store.setdefault(b"none")
+            taken = dict(store.popitem() for _ in range(3000))
+            self.assertEqual(taken, {**twin, b"7": b"new"})
+            with self.assertRaises(KeyError):
+                store.popitem()
+            self.assertEqual(store.stats()["value_bytes"], 0)
+            store[b"8"] = b"again"
+            self.assertEqual(dict(store), {b"8": b"again"})
+            store._check()
+
+    def test_views_are_those_of_a_dictionary(self):
+        store = ramfold.Store()
+        store.update({b"a": b"1", b"b": b"2"})
+        self.assertEqual(store.items(), {(b"a", b"1"), (b"b", b"2")})
+        self.assertEqual(store.items() & {(b"a", b"1")}, {(b"a", b"1")})
+        self.assertIn((b"b", b"2"), store.items())
+        self.assertIn(b"2", store.values())
+        self.assertNotIn(b"3", store.values())
+        self.assertEqual((len(store.items()), len(store.values())), (2, 2))
 
 
 class Dictionary(unittest.TestCase):
@@ -120,6 +154,25 @@ class Limit(unittest.TestCase):
         for key, kept in [*gone.items(), *store.items()]:
             self.assertEqual(kept, key * 500)
         store._check()
+
+    def test_a_key_that_got_another_value_is_young(self):
+        for again in [lambda store: store.__setitem__(b"0", os.urandom(4000)),
+                      lambda store: (store.pop(b"0"), store.setdefault(b"0", os.urandom(4000)))]:
+            gone = []
+            store = ramfold.Store(None, limit="1M", on_evict=lambda key, _: gone.append(key))
+            for number in range(100):
+                store[b"%d" % number] = os.urandom(4000)
+            again(store)
+            while len(gone) < 50:
+                number += 1
+                store[b"%d" % number] = os.urandom(4000)
+            self.assertEqual(gone, [b"%d" % n for n in range(1, 51)])
+
+    def test_a_key_that_is_set_again_and_again_takes_no_more(self):
+        store = ramfold.Store(None, limit="1M")
+        for _ in range(100_000):
+            store[b"key" * 100] = b"value"
+        self.assertLess(store.stats()["index_bytes"], 1 << 20)
 
     def test_a_limit_that_is_set_later(self):
         store = ramfold.Store(None)
@@ -193,7 +246,12 @@ class Threads(unittest.TestCase):
             store, wrong = ramfold.Store(limit=limit), []
 
             def work(thread):
-                chance = random.Random(thread)
+                try:
+                    walk(random.Random(thread))
+                except BaseException as error:
+                    wrong.append(error)
+
+            def walk(chance):
                 for step in range(3000):
                     key = b"%d" % chance.randrange(800)
                     found = store.get(key)
@@ -203,6 +261,10 @@ class Threads(unittest.TestCase):
                         store[key] = key + b":" + value(step) * chance.randrange(1, 120)
                     elif step % 31 == 0:
                         store.pop(key, None)
+                    elif step % 47 == 0:
+                        store.setdefault(key, key + b":")
+                    elif step % 997 == 0:
+                        store.clear()
 
             threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
             for thread in threads:
@@ -223,6 +285,35 @@ class Typed(unittest.TestCase):
         with self.assertRaises(KeyError):
             store["a"]
         self.assertEqual(len(store), 1)
+        self.assertEqual(store.setdefault("c", 7), 7)
+        self.assertEqual(store.setdefault("c", 8), 7)
+        self.assertEqual(store.items() & {("c", 7)}, {("c", 7)})
+        self.assertEqual((store.pop("c"), store.pop("c", 9)), (7, 9))
+        with self.assertRaises(KeyError) as missing:
+            store.pop("c")
+        self.assertEqual(missing.exception.args, ("c",))
+        self.assertEqual(store.popitem(), ("b", None))
+
+    def test_what_cannot_be_read_is_not_lost(self):
+        def loads(value):
+            raise KeyError("a field")
+
+        store = ramfold.TypedStore(ramfold.Store(), str.encode, loads)
+        store.update({"a": "1", "b": "2"})
+        for take in [lambda: store.pop("a"), store.popitem]:
+            with self.assertRaisesRegex(KeyError, "a field"):
+                take()
+        self.assertEqual(dict(store.store), {b"a": b"1", b"b": b"2"})
+        store.clear()
+        self.assertEqual(len(store), 0)
+
+    def test_values_that_go_while_all_are_looked_at_are_left_out(self):
+        store = ramfold.TypedStore(ramfold.Store(), str.encode, bytes.decode)
+        store.update({str(number): "x" for number in range(100)})
+        for key, _ in store.items():
+            other = str((int(key) + 1) % 100)
+            store.pop(other, None)
+        self.assertLess(len(store), 100)
 
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")

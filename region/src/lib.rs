@@ -69,5 +69,7 @@ pub use terms::{
     RegionError, RegionStats, StoreConfig,
 };
 pub use upkeep::Pager;
-pub use zram::{Algorithm, Codec, Density, Memory, MemoryConfig, TierStat, TiersConfig, ZramStat};
+pub use zram::{
+    Algorithm, Codec, Density, Memory, MemoryConfig, TierStat, TiersConfig, ZramError, ZramStat,
+};
 pub use zswap;

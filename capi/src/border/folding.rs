@@ -129,7 +129,8 @@ unsafe fn region_config(settings: &RegionSettings) -> Result<Option<RegionConfig
 /// The tiers of a density, one of `enum ramfold_density`.
 fn tiers(density: u64) -> Result<Option<TiersConfig>, Failure> {
     let density = usize::try_from(density).ok().and_then(|at| Density::ALL.get(at));
-    let density = density.ok_or_else(|| Code::Argument.because("a density is 0, 1 or 2"))?;
+    let density =
+        density.ok_or_else(|| Code::Unsupported.because("the densities are 0, 1 and 2"))?;
     Ok(Some(TiersConfig::new(*density)))
 }
 

@@ -173,3 +173,22 @@ pub(super) unsafe fn copy_out(to: *mut u8, bytes: &[u8]) {
 pub(super) fn null() -> Failure {
     Code::Argument.because("a pointer is NULL that has to lead somewhere")
 }
+
+/// Tells a program that wants to know for how many items something was done. Each function that
+/// does so begins with none, so that an early error, or a panic, leaves a number that is right.
+///
+/// # Safety
+///
+/// `done` is NULL, or a number may be written there.
+pub(super) unsafe fn tell_done(done: *mut usize, number: usize) -> Result<(), Failure> {
+    if done.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's contract.
+    unsafe { give(done, number) }
+}
+
+/// An element of an array of results, which may be NULL.
+pub(super) fn element<T>(array: *mut T, at: usize) -> *mut T {
+    if array.is_null() { array } else { array.wrapping_add(at) }
+}

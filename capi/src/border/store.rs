@@ -3,7 +3,9 @@
 //! Invariants: those of the border, B1 to B3. Each SAFETY comment names what the header asks of the
 //! program.
 
-use super::pointers::{bytes, copy_out, give, items, null, report, settings, taken};
+use super::pointers::{
+    bytes, copy_out, element, give, items, null, report, settings, taken, tell_done,
+};
 use super::structures::{MemoryFigures, MemorySettings, PoolFigures, PoolSettings};
 use super::{Handle, free, guard, hand_over, lookup, text};
 use crate::code::{Code, Failure};
@@ -323,6 +325,8 @@ pub(crate) unsafe extern "C" fn ramfold_pool_put_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
+        // SAFETY: the header's contract for results.
+        unsafe { tell_done(done, 0)? };
         let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let batch = unsafe { items(batch, count)? };
@@ -354,6 +358,8 @@ pub(crate) unsafe extern "C" fn ramfold_pool_get_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
+        // SAFETY: the header's contract for results.
+        unsafe { tell_done(done, 0)? };
         let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let numbers = unsafe { items(values, count)? };
@@ -393,6 +399,8 @@ pub(crate) unsafe extern "C" fn ramfold_pool_delete_many(
     done: *mut usize,
 ) -> c_int {
     guard(|| {
+        // SAFETY: the header's contract for results.
+        unsafe { tell_done(done, 0)? };
         let pool = lookup::<ValuePool>(pool)?;
         // SAFETY: the header's contract for arrays.
         let numbers = unsafe { items(values, count)? };
@@ -413,22 +421,14 @@ unsafe fn one_by_one(
     done: *mut usize,
     mut each: impl FnMut(usize) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut finished = 0;
-    let worked = if lacks_results && count > 0 {
-        Err(null())
-    } else {
-        (0..count).try_for_each(|at| each(at).inspect(|()| finished = at + 1))
-    };
-    if !done.is_null() {
-        // SAFETY: the caller's contract.
-        unsafe { give(done, finished)? };
+    if lacks_results && count > 0 {
+        return Err(null());
     }
-    worked
-}
-
-/// An element of an array of results, which may be NULL.
-fn element<T>(array: *mut T, at: usize) -> *mut T {
-    if array.is_null() { array } else { array.wrapping_add(at) }
+    (0..count).try_for_each(|at| {
+        each(at)?;
+        // SAFETY: the caller's contract.
+        unsafe { tell_done(done, at + 1) }
+    })
 }
 
 /// See `ramfold.h`.

@@ -1,6 +1,8 @@
 //! The installed library, and a program that calls every function of it.
 
-use crate::rig::{build, describe, installed, needs, output, run, scratch, source, succeed};
+use crate::rig::{
+    build, describe, flags_of, installed, needs, output, run, scratch, source, succeed,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,9 +128,21 @@ fn the_static_library_does_as_well() {
     let mut command = Command::new("cc");
     command.arg("-o").arg(&program).arg(source("tests/programs/everything.c"));
     command.arg("-I").arg(installed().join("include")).arg(installed().join("lib/libramfold.a"));
-    succeed(command.args(["-lpthread", "-ldl", "-lm", "-lgcc_s"]));
+    succeed(command.args(["-lpthread", "-ldl", "-lm"]));
     succeed(Command::new(&program).arg("store"));
     run_in_mode(&mut Command::new(&program), "region", "0");
+}
+
+#[test]
+fn a_static_program_is_linked_as_pkg_config_says() {
+    if !needs(&["cc", "pkg-config"]) {
+        return;
+    }
+    let program = scratch("programs").join("everything-whole");
+    let mut command = Command::new("cc");
+    command.args(["-static", "-o"]).arg(&program).arg(source("tests/programs/everything.c"));
+    succeed(command.args(flags_of(&["--static", "--cflags", "--libs"])));
+    succeed(Command::new(&program).arg("store"));
 }
 
 /// The sanitizer sees each access of the program, and each block that either side leaves behind or

@@ -43,8 +43,13 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 
 /// The words that a compiler needs for the installed library.
 pub(crate) fn flags() -> Vec<String> {
+    flags_of(&["--cflags", "--libs"])
+}
+
+/// The words that `pkg-config` has for these questions.
+pub(crate) fn flags_of(questions: &[&str]) -> Vec<String> {
     let mut tool = Command::new("pkg-config");
-    tool.args(["--cflags", "--libs", "ramfold"]);
+    tool.args(questions).arg("ramfold");
     tool.env("PKG_CONFIG_PATH", installed().join("lib/pkgconfig"));
     succeed(&mut tool).split_whitespace().map(str::to_owned).collect()
 }

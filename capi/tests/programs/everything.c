@@ -256,6 +256,16 @@ static void check_batches(ramfold_memory *memory)
           RAMFOLD_ERROR_ARGUMENT);
     CHECK(ramfold_pool_delete_many(pool, NULL, 1, NULL) == RAMFOLD_ERROR_ARGUMENT);
     OK(ramfold_pool_free(pool));
+    /* An error before the first value leaves no count of an earlier call. */
+    done = 7;
+    CHECK(ramfold_pool_put_many(pool, batch, 1, values, &done) == RAMFOLD_ERROR_HANDLE);
+    CHECK(done == 0);
+    done = 7;
+    CHECK(ramfold_pool_get_many(pool, values, 1, back, 50, sizes, &done) == RAMFOLD_ERROR_HANDLE);
+    CHECK(done == 0);
+    done = 7;
+    CHECK(ramfold_pool_delete_many(pool, values, 1, &done) == RAMFOLD_ERROR_HANDLE);
+    CHECK(done == 0);
 }
 
 static void check_limit_and_compaction(ramfold_memory *memory)
@@ -648,7 +658,7 @@ static void check_region_settings(ramfold_memory *memory, ramfold_pager *pager)
     CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
     config.element_bytes = 0;
     config.density = 3;
-    CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_ARGUMENT);
+    CHECK(ramfold_region_map(pager, 4096, &config, &region) == RAMFOLD_ERROR_UNSUPPORTED);
     CHECK(region == NULL);
     OK(ramfold_pager_free(pager));
     CHECK(ramfold_region_map(pager, 4096, NULL, &region) == RAMFOLD_ERROR_HANDLE);

@@ -4,5 +4,7 @@
 pub const LIBRARY: i32 = -2;
 /// Without userfaultfd: the kernel puts libraries at the same addresses in every program.
 pub const ADDRESSES: i32 = -3;
+/// Without userfaultfd: it is a Go program.
+pub const GO: i32 = -5;
 /// Without userfaultfd: it did what cannot be served.
 pub const MELTED: i32 = -4;

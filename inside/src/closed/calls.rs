@@ -32,7 +32,7 @@ pub(super) enum Use {
 const SMALL: usize = 64 << 10;
 
 /// The most bytes that the kernel moves in a call (`MAX_RW_COUNT`).
-const BYTES_MAX: usize = 0x7fff_f000;
+pub(super) const BYTES_MAX: usize = 0x7fff_f000;
 
 /// A call, its argument that is an address, the argument that is the length, and the bytes of one.
 const LENGTHS: &[(c_long, usize, usize, usize)] = &[
@@ -73,9 +73,22 @@ const LENGTHS: &[(c_long, usize, usize, usize)] = &[
     (libc::SYS_mq_timedreceive, 1, 2, 1),
     (libc::SYS_add_key, 2, 3, 1),
     (libc::SYS_syslog, 1, 2, 1),
+    (libc::SYS_init_module, 0, 1, 1),
+    (libc::SYS_move_pages, 2, 1, 8),
+    (libc::SYS_move_pages, 3, 1, 4),
+    (libc::SYS_move_pages, 4, 1, 4),
+    (STATMOUNT, 1, 2, 1),
+    (LISTMOUNT, 1, 2, 8),
     (libc::SYS_set_robust_list, 0, 1, 1),
     (libc::SYS_rseq, 0, 1, 1),
 ];
+
+/// `statmount` and `listmount`, which are younger than the table of our library of calls.
+const STATMOUNT: c_long = 457;
+const LISTMOUNT: c_long = 458;
+/// `cachestat`, `futex_wake`, `futex_wait`, `lsm_get_self_attr`, `lsm_set_self_attr`,
+/// `lsm_list_modules`, as above.
+const YOUNG: [c_long; 6] = [451, 454, 455, 459, 460, 461];
 
 /// Messages of System V have a word before their text.
 const MESSAGES: &[c_long] = &[libc::SYS_msgsnd, libc::SYS_msgrcv];
@@ -114,6 +127,7 @@ const NESTED: &[c_long] = &[
     libc::SYS_recvmmsg,
     libc::SYS_execve,
     libc::SYS_execveat,
+    libc::SYS_futex_waitv,
 ];
 
 /// About signals. The filter traps these by number.
@@ -136,6 +150,11 @@ const UNSERVED: &[c_long] = &[
     libc::SYS_userfaultfd,
     libc::SYS_process_madvise,
 ];
+
+/// The kernel goes on using memory after these. Libraries make them by instructions of their own,
+/// where no handler of ours may be trusted to be: these are told that the system has no such call.
+pub(super) const HIDDEN: [c_long; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_setup, libc::SYS_userfaultfd];
 
 /// About descriptors by ranges. The filter traps these by number.
 const DESCRIPTORS: &[c_long] = &[libc::SYS_close_range];
@@ -166,11 +185,37 @@ const NEWER: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_epoll_pwait2,
     libc::SYS_fchmodat2,
-    libc::SYS_futex_waitv,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    STATMOUNT,
+    LISTMOUNT,
     libc::SYS_landlock_create_ruleset,
     libc::SYS_landlock_add_rule,
     libc::SYS_landlock_restrict_self,
 ];
+
+/// A thread's beginning that was looked at already, as a bit of the flags that the kernel does not
+/// read.
+pub(super) const LOOKED_AT: usize = 1 << 62;
+
+const _: () = assert!(LOOKED_AT.is_power_of_two() && LOOKED_AT > u32::MAX as usize, "a high bit");
+
+/// Whether a call makes a child with memory of its own.
+pub(super) fn forks(number: c_long, arguments: &[usize; 6]) -> bool {
+    let shares = arguments[0] & libc::CLONE_VM as usize != 0;
+    number == libc::SYS_fork || number == libc::SYS_clone && !shares
+}
+
+/// Whether a call of `clone` makes a child in this memory that its parent waits for, and was not
+/// looked at.
+pub(super) fn spawns(arguments: &[usize; 6]) -> bool {
+    let both = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
+    arguments[0] & both == both && arguments[0] >> 32 != LOOKED_AT >> 32
+}
 
 /// What a call does with memory.
 pub(super) fn kind(number: c_long) -> Use {
@@ -182,7 +227,7 @@ pub(super) fn kind(number: c_long) -> Use {
         _ if is_in(DESCRIPTORS) => Use::Descriptors,
         _ if is_in(UNSERVED) => Use::Unserved,
         0..=OLD_MAX => Use::Plain,
-        _ if is_in(NEWER) => Use::Plain,
+        _ if is_in(NEWER) || is_in(&YOUNG) => Use::Plain,
         _ => Use::Unserved,
     }
 }
@@ -224,6 +269,9 @@ mod tests {
         assert_eq!(used(libc::SYS_stat, &stat, 1), Some(at + 5..at + 5 + SMALL));
         let huge = [0, at, usize::MAX, 0, 0, 0];
         assert_eq!(used(libc::SYS_write, &huge, 1), Some(at..at + BYTES_MAX));
+        let moved = [0, 40_000, at, at, at, 0];
+        assert_eq!(used(libc::SYS_move_pages, &moved, 2), Some(at..at + 320_000));
+        assert_eq!(used(libc::SYS_move_pages, &moved, 4), Some(at..at + 160_000));
         let message = [0, at, 10, 0, 0, 0];
         assert_eq!(used(libc::SYS_msgsnd, &message, 1), Some(at..at + 18));
     }
@@ -235,6 +283,7 @@ mod tests {
         assert_eq!(kind(libc::SYS_readv), Use::Nested);
         assert_eq!(kind(libc::SYS_close_range), Use::Descriptors);
         assert_eq!(kind(libc::SYS_io_setup), Use::Unserved);
+        assert_eq!((kind(STATMOUNT), kind(454)), (Use::Plain, Use::Plain));
         assert_eq!(kind(100_000), Use::Unserved);
     }
 }

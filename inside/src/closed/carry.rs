@@ -13,7 +13,11 @@ use core::ops::Range;
 pub(super) fn all(state: &mut State, old: &Range<usize>, place: usize) {
     for group in groups(old) {
         let (start, end) = (old.start.max(group), old.end.min(group + GROUP));
-        let there = reach::content(group);
+        let mut there = reach::content(group);
+        // If mappings run out, all of the group comes in while pages are copied.
+        for (page, _) in state.book.out(&(start..end)) {
+            there |= part(group, &(page..page + PAGE));
+        }
         for page in (start..end).step_by(PAGE) {
             let target = page - old.start + place;
             let word = state.book.word(page);

@@ -5,6 +5,7 @@
 //!   the C library: mmap, mremap, brk, signals, fork, nested trap
 //!   the C library: close and dup2 of our descriptors        are refused
 //!   the C library: clone3                                   is refused, and it takes clone instead
+//!   others: io_uring_setup, io_setup, userfaultfd           are refused
 //!   anything else                                           passes
 //! ```
 //!
@@ -18,6 +19,7 @@
 //!
 //! Invariant: a call that the filter traps is one that our handler knows. Lock: none.
 
+use super::calls::{HIDDEN, LOOKED_AT, forks, spawns};
 use super::code::{Code, Kind};
 use super::{arguments, calls};
 use crate::arena::addresses;
@@ -66,6 +68,10 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 const TRAP: libc::sock_filter = step(RETURN, 0, 0, libc::SECCOMP_RET_TRAP);
 const ALLOW: libc::sock_filter = step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW);
 
+const fn error(number: i32) -> libc::sock_filter {
+    step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32)
+}
+
 /// What becomes of a call that the C library makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Library {
@@ -77,7 +83,7 @@ enum Library {
     Spawns,
     /// It is not there.
     Absent,
-    /// It traps if the lower half of an argument is a value.
+    /// It traps if an argument has these bits.
     TrapsIf(u32, u32),
     /// It passes if the lower half of an argument is a value, and traps otherwise.
     TrapsUnless(u32, u32),
@@ -94,20 +100,14 @@ fn of_library(number: libc::c_long, kind: Kind) -> Library {
         (libc::SYS_clone, ..) if kind == Kind::Musl => Library::Spawns,
         (libc::SYS_clone, ..) => Library::Forks,
         (libc::SYS_clone3, ..) => Library::Absent,
-        // Memory without a file: there is no descriptor.
-        (libc::SYS_mmap, ..) => Library::TrapsIf(4, u32::MAX),
+        // Memory without a file.
+        (libc::SYS_mmap, ..) => Library::TrapsIf(3, libc::MAP_ANONYMOUS as u32),
         // Memory that moved away from the arena in parts is in parts elsewhere.
         (libc::SYS_fork | libc::SYS_brk | libc::SYS_mremap, ..) => Library::Traps,
         _ if calls::by_number().any(|it| it == number) => Library::Traps,
         _ => Library::Passes,
     }
 }
-
-/// A thread's beginning that was looked at already, as a bit of the flags that the kernel does not
-/// read.
-pub(super) const LOOKED_AT: usize = 1 << 62;
-
-const _: () = assert!(LOOKED_AT.is_power_of_two() && LOOKED_AT > u32::MAX as usize, "a high bit");
 
 /// Bits of a word of a table, and their number as a shift.
 const WORD: usize = 32;
@@ -127,7 +127,13 @@ fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
         ]);
         program.extend(steps);
     }
-    program.extend(is_in(&code.text));
+    let refused = is_in(&code.text, error(libc::ENOSYS));
+    program.push(step(LOAD, 0, 0, NUMBER));
+    let [first, second, third] = HIDDEN.map(|number| number as u32);
+    program.extend([step(EQUAL, 2, 0, first), step(EQUAL, 1, 0, second)]);
+    program.push(step(EQUAL, 0, refused.len() as u8, third));
+    program.extend(refused);
+    program.extend(is_in(&code.text, ALLOW));
     program.push(step(LOAD, 0, 0, NUMBER));
     for number in 0..arguments::KNOWN as libc::c_long {
         let steps = by_library(of_library(number, code.kind), ours);
@@ -140,22 +146,22 @@ fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// What is not from the C library passes. Its code may cross a border of 4 GiB: one of some three
-/// thousand programs has it there.
-fn is_in(text: &Range<usize>) -> Vec<libc::sock_filter> {
+/// What is not from the C library has this answer. Its code may cross a border of 4 GiB: one of
+/// some three thousand programs has it there.
+fn is_in(text: &Range<usize>, otherwise: libc::sock_filter) -> Vec<libc::sock_filter> {
     let [first, last] = [text.start, text.end].map(|address| (address >> 32) as u32);
     let lower = step(LOAD, 0, 0, INSTRUCTION);
     let mut steps = vec![step(LOAD, 0, 0, INSTRUCTION + UPPER)];
     let crosses = first != last;
     steps.push(step(EQUAL, if crosses { 2 } else { 1 }, 0, first));
     steps.extend(crosses.then_some(step(EQUAL, 3, 0, last)));
-    steps.extend([ALLOW, lower]);
+    steps.extend([otherwise, lower]);
     if crosses {
         steps.extend([step(AT_LEAST, 3, 2, text.start as u32), lower]);
     } else {
-        steps.extend([step(AT_LEAST, 1, 0, text.start as u32), ALLOW]);
+        steps.extend([step(AT_LEAST, 1, 0, text.start as u32), otherwise]);
     }
-    steps.extend([step(AT_LEAST, 0, 1, text.end as u32), ALLOW]);
+    steps.extend([step(AT_LEAST, 0, 1, text.end as u32), otherwise]);
     steps
 }
 
@@ -210,7 +216,6 @@ fn in_arena(argument: u32) -> Vec<libc::sock_filter> {
 /// What is done with a call of the C library, whose number is known. Nothing, if it passes.
 fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
     let lower = |argument: u32| step(LOAD, 0, 0, ARGUMENTS + 8 * argument);
-    let error = |number: i32| step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | number as u32);
     match library {
         Library::Passes => vec![],
         Library::Traps => vec![TRAP],
@@ -231,8 +236,8 @@ fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
             TRAP,
             ALLOW,
         ],
-        Library::TrapsIf(argument, value) => {
-            vec![lower(argument), step(EQUAL, 0, 1, value), TRAP, ALLOW]
+        Library::TrapsIf(argument, bits) => {
+            vec![lower(argument), step(HAS, 0, 1, bits), TRAP, ALLOW]
         }
         Library::TrapsUnless(argument, value) => {
             vec![lower(argument), step(EQUAL, 0, 1, value), ALLOW, TRAP]
@@ -243,19 +248,6 @@ fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
             vec![lower(argument), is_first, is_second, error(number), ALLOW]
         }
     }
-}
-
-/// Whether a call makes a child with memory of its own.
-pub(super) fn forks(number: libc::c_long, arguments: &[usize; 6]) -> bool {
-    let shares = arguments[0] & libc::CLONE_VM as usize != 0;
-    number == libc::SYS_fork || number == libc::SYS_clone && !shares
-}
-
-/// Whether a call of `clone` makes a child in this memory that its parent waits for, and was not
-/// looked at.
-pub(super) fn spawns(arguments: &[usize; 6]) -> bool {
-    let both = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
-    arguments[0] & both == both && arguments[0] >> 32 != LOOKED_AT >> 32
 }
 
 /// Whether a trapped call is one that the filter means: by an address, or by its number.
@@ -454,6 +446,14 @@ mod tests {
         let anonymous = [0, 1 << 20, 3, 0x22, u32::MAX as usize, 0];
         assert_eq!(answer(libc::SYS_mmap, anonymous, inside), libc::SECCOMP_RET_TRAP);
         assert_eq!(answer(libc::SYS_mmap, anonymous, LIBRARY.end), libc::SECCOMP_RET_ALLOW);
+        let with_a_descriptor = [0, 1 << 20, 3, 0x22, 0, 0];
+        assert_eq!(answer(libc::SYS_mmap, with_a_descriptor, inside), libc::SECCOMP_RET_TRAP);
+        for number in HIDDEN {
+            let outside = answer(number, [8, 0x7fff_0000_1000, 0, 0, 0, 0], 0x40_1000);
+            assert_eq!(outside, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+            let called = answer(number, [8, 0x7fff_0000_1000, 0, 0, 0, 0], inside);
+            assert_eq!(called, libc::SECCOMP_RET_TRAP);
+        }
         let fork = [0x120_0011, 0, 0, addresses::START, 0, addresses::START];
         assert_eq!(answer(libc::SYS_clone, fork, inside), libc::SECCOMP_RET_TRAP);
         assert_eq!(answer(libc::SYS_clone, fork, 0x40_1000), libc::SECCOMP_RET_ALLOW);

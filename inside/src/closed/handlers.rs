@@ -110,20 +110,15 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Whether the filter trapped a call, and there was no place on the stack for the frame of that
 /// signal. Then the registers are those before the call. After a call, the register of its number
-/// has its result. So the instruction before tells the number, as the C library writes it.
+/// has its result. So an instruction before it tells the number, as the C library writes it.
 fn lacked_a_frame(machine: &[i64; 23]) -> bool {
-    const MOVE: u8 = 0xb8;
-    /// "Exclusive or" of the register with itself, which is 0, and the call: the number of `read`.
-    const READ: [u8; 4] = [0x31, 0xc0, SYSCALL[0], SYSCALL[1]];
+    /// The library may load arguments between the two instructions.
+    const BEFORE: usize = 24;
     let (number, arguments, instruction) = of_call(machine);
-    let [a, b, c, d] = (number as u32).to_le_bytes();
-    let expected = [MOVE, a, b, c, d, SYSCALL[0], SYSCALL[1]];
-    let before = reach::peek::<[u8; 7]>(instruction.wrapping_sub(expected.len()));
+    let before = reach::peek::<[u8; BEFORE]>(instruction.wrapping_sub(BEFORE));
     let is_told = match is_musl() {
         true => musl::tells(machine),
-        false => {
-            before.is_some_and(|it| it == expected || number == libc::SYS_read && it[3..] == READ)
-        }
+        false => before.is_some_and(|it| it.ends_with(&SYSCALL) && musl::says(&it, number)),
     };
     is_told && filter::is_meant(number, &arguments, instruction, &Code::of_program())
 }
@@ -148,7 +143,7 @@ fn begin_thread(machine: &mut libc::ucontext_t, arguments: &[usize; 6]) {
     set_mask(mask);
     // Flags may come as a negative number, with all upper bits. The kernel reads the lower half.
     let flags = registers[libc::REG_RDI as usize] & i64::from(u32::MAX);
-    registers[libc::REG_RDI as usize] = flags | filter::LOOKED_AT as i64;
+    registers[libc::REG_RDI as usize] = flags | calls::LOOKED_AT as i64;
     registers[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
 }
 
@@ -240,7 +235,7 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         return;
     }
     keep_own_stack(machine);
-    if number == libc::SYS_clone && !filter::forks(number, &arguments) {
+    if number == libc::SYS_clone && !calls::forks(number, &arguments) {
         return begin_thread(machine, &arguments);
     }
     let mut trap = Trap {
@@ -260,7 +255,7 @@ extern "C" fn on_call(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 
 impl Trap {
     fn serve(&mut self, machine: &mut libc::ucontext_t) -> isize {
-        if filter::forks(self.number, &self.arguments) {
+        if calls::forks(self.number, &self.arguments) {
             return self.fork(machine);
         }
         // In a child that has not come home, pins end.

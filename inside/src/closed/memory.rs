@@ -11,8 +11,8 @@
 //! The access of memory that folds is ours to change, so `mprotect` to the access that it has
 //! anyway changes nothing.
 //!
-//! Invariant: C1 of the state. A call that fails leaves the content as it was. Lock: the caller has
-//! the state.
+//! Invariant: C1 of the state. A call that fails leaves the content as it was, except that `mmap`
+//! may have unmapped a part, as POSIX lets it. Lock: the caller has the state.
 
 use super::carry;
 use super::code::is_musl;
@@ -29,6 +29,8 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const MADV_COLLAPSE: i32 = 25;
 const ANYWHERE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 const MREMAP_DONTUNMAP: i32 = 4;
+/// The end of the addresses that a program can have.
+const ADDRESSES_END: usize = (1 << 47) - PAGE;
 
 const _: () =
     assert!(MREMAP_DONTUNMAP & (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) == 0, "a flag");
@@ -131,14 +133,23 @@ fn map_at(state: &mut State, arguments: &[usize; 6], range: &Range<usize>) -> is
         return error(libc::EEXIST);
     }
     let flags = flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
-    // The kernel may fail after it has taken the old memory away. So it is whole until then.
-    let mapped = held_open(state, range, |_| {
-        ask(libc::SYS_mmap, [at, len, access as usize, flags as usize, fd, offset])
-    });
+    let is_plain = flags & !(libc::MAP_NORESERVE | libc::MAP_FIXED) == ANYWHERE;
+    let map = || ask(libc::SYS_mmap, [at, len, access as usize, flags as usize, fd, offset]);
+    let mapped = match is_plain {
+        // Programs give memory back so, and much of it may be out. It need not come in for that.
+        true => map(),
+        // The kernel may fail after it has taken the old memory away. So it is whole until then.
+        false => held_open(state, range, |_| map()),
+    };
     if mapped < 0 {
+        // Whatever has gone is reserved again.
+        let has_gone = || ask(libc::SYS_msync, [at, len, libc::MS_ASYNC as usize, 0, 0, 0]) < 0;
+        if is_plain && has_gone() {
+            let _ = state.give_up(range);
+        }
         return mapped;
     }
-    let is_plain = flags & !(libc::MAP_NORESERVE | libc::MAP_FIXED) == ANYWHERE;
+    state.forget(range, Word::PROGRAM);
     let kind = match access {
         _ if !is_plain || state.melted => Kind::Stays,
         READ_WRITE => Kind::Folds,
@@ -180,7 +191,8 @@ fn brk(state: &mut State, wanted: usize) -> isize {
 }
 
 fn unmap(state: &mut State, at: usize, len: usize) -> isize {
-    if !at.is_multiple_of(PAGE) || len == 0 {
+    let is_range = len > 0 && len <= ADDRESSES_END - at.min(ADDRESSES_END);
+    if !at.is_multiple_of(PAGE) || !is_range {
         return error(libc::EINVAL);
     }
     let range = whole(at, len);

@@ -7,6 +7,7 @@
 //!     calls, memory, carry,
 //!     nested                     what the calls are, and what is done instead
 //!     code, musl, cancel         the program's C library, and what musl does otherwise than glibc
+//!     origin                     what the program was made by
 //! ```
 //!
 //! A system call that has an address of the arena among its arguments is trapped by a filter. The
@@ -23,6 +24,7 @@ mod masks;
 mod memory;
 mod musl;
 mod nested;
+mod origin;
 mod previous;
 mod setup;
 

@@ -10,9 +10,9 @@
 //! which that cannot be told is refused. Lock: none; what is learnt changes only before there is a
 //! second thread.
 
+use super::calls::spawns;
 use super::cancel::CANCELLABLE;
 use super::code::is_musl;
-use super::filter::spawns;
 use crate::arena::reach::{peek, poke};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +131,7 @@ pub(super) fn tells(machine: &[i64; 23]) -> bool {
 }
 
 /// Whether code puts a number into the register of numbers.
-fn says(code: &[u8], number: i64) -> bool {
+pub(super) fn says(code: &[u8], number: i64) -> bool {
     const MOVE: u8 = 0xb8;
     /// "Exclusive or" of the register with itself.
     const ZERO: [u8; 2] = [0x31, 0xc0];

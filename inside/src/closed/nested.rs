@@ -4,12 +4,14 @@
 //! ```text
 //!   readv ..     vector --> buffers
 //!   sendmsg ..   message --> name, vector --> buffers, control
+//!   futex_waitv  list --> words
 //!   execve       path; list --> words; list --> variables
 //! ```
 //!
 //! Invariant: what is read here is pinned and open before it is read. Lock: the caller has the
 //! state.
 
+use super::calls::BYTES_MAX;
 use crate::arena::reach::own_pid;
 use crate::arena::state::State;
 use crate::arena::way::{open_range, pages};
@@ -21,6 +23,8 @@ use libc::c_long;
 
 /// Buffers of a vector, messages of a call (`IOV_MAX`, `UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
+/// Words that a thread waits for at once (`FUTEX_WAITV_MAX`).
+const FUTEXES_MAX: usize = 128;
 /// Words of a program.
 const WORDS_MAX: usize = 1 << 20; // 1048576
 
@@ -34,7 +38,8 @@ impl Pinned {
         if len == 0 || !addresses::contains(at) {
             return;
         }
-        let range = pages(at, len);
+        // The kernel moves no more in one call.
+        let range = pages(at, len.min(BYTES_MAX));
         if self.0.last() == Some(&range) {
             return;
         }
@@ -72,6 +77,16 @@ impl Pinned {
         self.add(state, name, name_len as u32 as usize);
         self.add(state, control, control_len);
         self.vector(state, vector, count);
+    }
+
+    /// `struct futex_waitv`: value, address, flags.
+    fn futexes(&mut self, state: &mut State, at: usize, count: usize) {
+        for word in 0..count.min(FUTEXES_MAX) {
+            let Some([_, address, _]) = self.peek::<[usize; 3]>(state, at + word * 24) else {
+                return;
+            };
+            self.add(state, address, size_of::<u64>());
+        }
     }
 
     fn text(&mut self, state: &mut State, at: usize) {
@@ -133,6 +148,7 @@ pub(super) fn pin(state: &mut State, number: c_long, arguments: &[usize; 6]) -> 
             pinned.texts(state, third);
             pinned.texts(state, fourth);
         }
+        libc::SYS_futex_waitv => pinned.futexes(state, first, second),
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             pinned.vector(state, second, third);
             if first == own_pid() {

@@ -10,7 +10,7 @@
 //! Invariant: after a refusal no call of the program is trapped. Lock: none; there is one thread.
 
 use super::code::{Code, Kind};
-use super::{filter, handlers, masks, musl, previous};
+use super::{filter, handlers, masks, musl, origin, previous};
 use crate::arena::{addresses, files, pins, stacks, state};
 use crate::board::refusals;
 use crate::floor::crossing::cross;
@@ -70,6 +70,9 @@ extern "C" fn prepare(setup: &mut Setup) {
 }
 
 fn try_prepare(library: &Library) -> Result<(), i32> {
+    if origin::is_go() {
+        return Err(refusals::GO);
+    }
     let code = find(library).ok_or(refusals::LIBRARY)?;
     if !is_random() {
         return Err(refusals::ADDRESSES);

@@ -30,7 +30,8 @@ pub(crate) struct Line {
 }
 
 const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary: 64M, 1.5G. Exit status: 0 \
-    done, 1 failed or refused, 2 the command line is wrong. See also `man ramfold`.";
+    done, 1 failed or refused, 2 the command line is wrong; run, mount and serve --run end as \
+    their program does. See also `man ramfold`.";
 
 /// The verbs.
 #[derive(Subcommand, Debug)]

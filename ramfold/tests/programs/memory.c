@@ -32,6 +32,8 @@
 //   memory closes    a program that closes all descriptors
 //   memory guards    descriptors of the library, which a program cannot close
 //   memory titles    a program that writes over its environment
+//   memory returns   memory that is given back by other memory in its place
+//   memory young     calls of younger kernels, and calls past the C library
 //   memory rests     memory that nobody touches until a line comes
 //   memory jails     a program that goes to another root and another user
 //   memory waits     waits for SIGTERM and ends with 5
@@ -941,6 +943,8 @@ static void unserved(void) {
             if (call_with(SYS_brk, 0, left, left, left) <= 0) wrong("brk", left);
         }
     }
+    /* Nobody is killed for it. */
+    if (call_with(SYS_io_uring_setup, 8, (long)bytes, 0, 0) != -ENOSYS) wrong("io_uring", 0);
     _exit(0);
 }
 
@@ -1482,6 +1486,64 @@ static void lingers(void) {
     }
 }
 
+/* The heaps of Java and of JavaScript give memory back so. */
+static void returns(void) {
+    const size_t all = 4 * PAGES, kept = 1000;
+    const int over = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    char *at = map(all);
+    fill_all(at, all, 0);
+    char *rest = at + kept * PAGE;
+    if (mmap(rest, (all - kept) * PAGE, PROT_NONE, over, -1, 0) != rest) wrong("mmap", errno);
+    check_all("before it", at, kept, 0);
+    if (mprotect(rest, (all - kept) * PAGE, PROT_READ | PROT_WRITE)) wrong("mprotect", errno);
+    zeros("given back", rest, 0, all - kept);
+    fill_all(at, all, 1);
+    if (mmap(rest, (all - kept) * PAGE, PROT_READ | PROT_WRITE, over, -1, 0) != rest)
+        wrong("mmap", errno);
+    zeros("given back at once", rest, 0, all - kept);
+    check_all("before it, again", at, kept, 1);
+    /* A descriptor means nothing without a file. */
+    char *other = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0, 0);
+    if (other == MAP_FAILED) wrong("mmap", errno);
+    fill_all(other, PAGES, 2);
+    static const size_t lengths[] = {-1ul, -PAGE, 1ul << 62, 1ul << 47};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        if (munmap(at, lengths[i]) == 0 || errno != EINVAL) wrong("munmap", i);
+    check_all("not unmapped", other, PAGES, 2);
+    check_all("nor this", at, kept, 1);
+}
+
+static void young(void) {
+    struct { uint64_t value, address; uint32_t flags, none; } *words;
+    static long numbers[8];
+    char *at = map(PAGES), *list = map(PAGES);
+    fill_all(at, PAGES, 0);
+    fill_all(list, PAGES, 1);
+    /* The words that it waits for have left, and so has the list of them. */
+    check_all("all", list, PAGES, 1);
+    words = (void *)(at + 7 * PAGE);
+    words[0].value = *(uint32_t *)at + 1;
+    words[0].address = (uint64_t)at;
+    words[0].flags = 2 | 128; /* 32 bits, private */
+    words[0].none = 0;
+    check_all("all", list, PAGES, 1);
+    struct timespec now = {0, 0};
+    long answer = syscall(449, words, 1, 0, &now, CLOCK_MONOTONIC);
+    if (answer != -1 || (errno != EAGAIN && errno != ENOSYS)) wrong("futex_waitv", errno);
+    /* Longer than what a call is taken to use of which nothing is known. */
+    static const size_t count = 40000;
+    char *arrays = map(PAGES);
+    void **pages = (void **)arrays;
+    int *status = (int *)(arrays + 200 * PAGE);
+    for (size_t i = 0; i < count; i++) pages[i] = list + i % PAGES * PAGE;
+    answer = syscall(SYS_move_pages, 0, count, pages, NULL, status, 0);
+    if (answer < 0 && errno != ENOSYS && errno != EPERM && errno != ENODEV) wrong("move_pages", errno);
+    /* Past the C library. */
+    if (call_with(SYS_io_uring_setup, 8, (long)numbers, 0, 0) != -ENOSYS) wrong("io_uring", 0);
+    if (call_with(SYS_io_setup, 8, (long)numbers, 0, 0) != -ENOSYS) wrong("io_setup", 0);
+    check_all("all", list, PAGES, 1);
+}
+
 // Writes over the environment at once, as programs do to give themselves a title.
 static void titles(void) {
     for (char **entry = environ; *entry; entry++) memset(*entry, 't', strlen(*entry));
@@ -1503,7 +1565,8 @@ int main(int count, char **words) {
                {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
                {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
                {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
-               {"lingers", lingers}, {"fills", fills}, {"titles", titles}};
+               {"lingers", lingers}, {"fills", fills}, {"titles", titles},
+               {"returns", returns}, {"young", young}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

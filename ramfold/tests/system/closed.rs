@@ -65,6 +65,7 @@ claims! { "cc":
     a_program_cannot_close_what_its_pages_come_by: "guards";
     threads_are_cancelled_over_closed_pages: "cancels";
     threads_with_the_smallest_stacks_meet_closed_pages: "narrow";
+    calls_of_younger_kernels_meet_no_closed_page: "young";
 }
 
 claims! { "musl-gcc":
@@ -112,6 +113,40 @@ fn small_blocks_of_either_c_library_fold() {
         let Some(rig) = rig(&[compiler]) else { continue };
         assert_within(&folds_and_is_right(&rig, "blocks"), BOUND);
     }
+}
+
+/// `192 MiB` are given back twice, and nearly all of them are out. They need not come in for that.
+#[test]
+fn memory_is_given_back_without_coming_in() {
+    const ALL: u64 = 4 * 12288;
+    for compiler in ["cc", "musl-gcc"] {
+        let Some(rig) = rig(&[compiler]) else { continue };
+        let said = folds_and_is_right(&rig, "returns");
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let at = words.windows(2).position(|pair| pair == ["came", "back,"]).expect("it is told");
+        let back: u64 = words[at - 1].parse().expect("a number");
+        assert!(back < ALL, "{said}");
+    }
+}
+
+/// The note that Go's linker writes into a program.
+#[test]
+fn a_program_of_go_is_left_alone() {
+    let note = r#".pushsection .note.go.buildid, "a", @note; .long 4, 4, 4; .ascii "Go\0\0";
+        .long 0; .popsection"#;
+    let source = format!("__asm__({note:?});");
+    let Some(rig) = rig(&["cc"]) else { return };
+    let path = rig.scratch.path("go.h");
+    std::fs::write(&path, source).expect("it is written");
+    let program = rig.scratch.path("go");
+    let mut compiler = tool("cc");
+    compiler.args(["-O1", "-pthread", "-include"]).arg(&path).arg("-o").arg(&program);
+    succeed(compiler.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c")));
+    let mut command = rig.run(&["--limit", LIMIT]);
+    let output = command.env("RAMFOLD_PATH", "closed").arg("--").arg(&program).arg("walk").output();
+    let (out, err) = texts(&output.expect("it starts"));
+    assert_eq!(out, "right\n", "{err}");
+    assert!(err.contains("does not fold: it is a Go program"), "{err}");
 }
 
 /// `1.5 GiB` are mapped before it folds, and most of it is filled as fast as a thread can. The

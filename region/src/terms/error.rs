@@ -213,6 +213,9 @@ impl From<HostError> for RegionError {
 
 impl From<FaultError> for RegionError {
     fn from(error: FaultError) -> RegionError {
-        RegionError::Fault(error)
+        match error {
+            FaultError::Host(error) => RegionError::Host(error),
+            error => RegionError::Fault(error),
+        }
     }
 }

@@ -43,6 +43,8 @@ const FIXED: &str = "without userfaultfd a program folds only where addresses ar
 const MELTED: &str = "it did what is not served without userfaultfd (mlockall, io_uring, io_setup, \
                       a userfaultfd of its own), so all of its memory came back; CAP_SYS_PTRACE \
                       lets it fold";
+const GO: &str = "it is a Go program, and without userfaultfd its stacks are too small for \
+                  signals; CAP_SYS_PTRACE lets it fold";
 /// If no reason can be seen.
 pub(crate) const UNKNOWN: &str = "the library did not begin in it";
 
@@ -78,6 +80,7 @@ pub(crate) fn refused(number: i32) -> String {
         inside::board::refusals::LIBRARY => Some(OTHER_LIBRARY),
         inside::board::refusals::ADDRESSES => Some(FIXED),
         inside::board::refusals::MELTED => Some(MELTED),
+        inside::board::refusals::GO => Some(GO),
         _ => None,
     };
     if let Some(text) = own {
@@ -257,7 +260,9 @@ mod tests {
             assert!(here(errno).contains(remedy), "{}", here(errno));
         }
         assert_eq!(refused(-1), refused(-1), "any number has a text");
-        for (own, words) in [(-2, "C library"), (-3, "by chance"), (-4, "io_uring")] {
+        for (own, words) in
+            [(-2, "C library"), (-3, "by chance"), (-4, "io_uring"), (-5, "Go program")]
+        {
             assert!(refused(own).contains(words), "{}", refused(own));
         }
     }
