@@ -12,6 +12,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use super::address::Place;
 
+/// How often a silent peer is asked at most, before it is given up.
+const PROBES_MAX: u64 = 3;
+
 /// A connection, which several threads may use at once: one reads, and one writes.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -80,12 +83,17 @@ impl Stream {
         };
     }
 
-    /// Has the system give up a peer on another machine that does not acknowledge what was sent.
+    /// Has the system give up a peer on another machine that does not acknowledge what was sent. A
+    /// peer that is waited for is asked whether it is there, also after the end of what is sent.
     pub(super) fn give_up_after(&self, time: Duration) {
         if let Stream::Tcp(stream) = self {
             let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-            // Without it the system gives up later.
+            let probes = Probes::within(time);
+            // Without these the system gives up later, after two hours at the latest.
             let _ = sockopt::set_tcp_user_timeout(stream, millis);
+            let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(probes.idle));
+            let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(probes.interval));
+            let _ = sockopt::set_tcp_keepcnt(stream, probes.count);
             let _ = sockopt::set_socket_keepalive(stream, true);
         }
     }
@@ -152,6 +160,25 @@ impl Read for ReadOn<'_> {
     }
 }
 
+/// When a silent peer is asked whether it is there: after `idle` seconds, and then `count` times,
+/// `interval` seconds apart.
+struct Probes {
+    idle: u64,
+    interval: u64,
+    count: u32,
+}
+
+impl Probes {
+    /// A peer is given up after about `time`: at most 2 s sooner, and not before 2 s.
+    fn within(time: Duration) -> Probes {
+        let seconds = time.as_secs();
+        let idle = (seconds / 2).max(1);
+        let rest = seconds.saturating_sub(idle).max(1);
+        let count = rest.min(PROBES_MAX);
+        Probes { idle, interval: rest / count, count: count as u32 }
+    }
+}
+
 /// The time that is left, which is not 0.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
@@ -171,4 +198,33 @@ pub(super) fn take<const LEN: usize>(mut from: impl Read) -> io::Result<[u8; LEN
     let mut bytes = [0; LEN];
     from.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The system's own times are two hours, and then nine times 75 s. For so long no connection
+    /// was made after a machine had vanished, because the last one had not been closed.
+    #[test]
+    fn a_peer_that_vanished_is_given_up_in_about_the_time_of_a_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let place = Place::Tcp { host: "127.0.0.1".to_owned(), port };
+        let until = Instant::now() + Duration::from_secs(60);
+        let stream = Stream::connect(&place, until).expect("it listens");
+        let Stream::Tcp(socket) = &stream else { panic!("it is of the other kind") };
+        for seconds in [1, 2, 3, 5, 7, 30, 31, 3600] {
+            stream.give_up_after(Duration::from_secs(seconds));
+            assert!(sockopt::socket_keepalive(socket).expect("an option"));
+            let idle = sockopt::tcp_keepidle(socket).expect("an option").as_secs();
+            let interval = sockopt::tcp_keepintvl(socket).expect("an option").as_secs();
+            let count = u64::from(sockopt::tcp_keepcnt(socket).expect("an option"));
+            assert!(idle >= 1 && interval >= 1 && count >= 1, "{idle} {interval} {count}");
+            let (sum, least) = (idle + interval * count, seconds.saturating_sub(2));
+            assert!((least..=seconds.max(2)).contains(&sum), "{sum} s for {seconds} s");
+        }
+    }
 }
