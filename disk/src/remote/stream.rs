@@ -41,8 +41,10 @@ impl Stream {
             }
             Place::Tcp { host, port } => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, left(until)?) {
+                let addresses: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.collect();
+                for (tried, address) in addresses.iter().enumerate() {
+                    let time = share(left(until)?, addresses.len() - tried);
+                    match TcpStream::connect_timeout(address, time) {
                         Ok(stream) => {
                             // A request is small, and its answer is waited for.
                             stream.set_nodelay(true)?;
@@ -179,6 +181,13 @@ impl Probes {
     }
 }
 
+/// The time for one of so many addresses that are left, so that a dead one leaves time for the
+/// others. It is not 0.
+fn share(left: Duration, addresses: usize) -> Duration {
+    let addresses = u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
+    (left / addresses).max(Duration::from_millis(1))
+}
+
 /// The time that is left, which is not 0.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
@@ -226,5 +235,14 @@ mod tests {
             let (sum, least) = (idle + interval * count, seconds.saturating_sub(2));
             assert!((least..=seconds.max(2)).contains(&sum), "{sum} s for {seconds} s");
         }
+    }
+
+    #[test]
+    fn each_address_that_is_left_has_a_share_of_the_time() {
+        let seconds = Duration::from_secs;
+        assert_eq!(share(seconds(30), 3), seconds(10));
+        assert_eq!(share(seconds(20), 2), seconds(10));
+        assert_eq!(share(seconds(17), 1), seconds(17), "the last one has all of it");
+        assert_eq!(share(Duration::from_nanos(1), 1000), Duration::from_millis(1), "never 0");
     }
 }
