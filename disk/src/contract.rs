@@ -21,6 +21,8 @@
 //!   range keeps its old content. After a failed read the content of the buffer is undefined.
 //! - D7. An extent of kind `Zero` or `Hole` is a promise that its bytes read as zeros. `Data`
 //!   promises nothing, so a disk that keeps no account of its holes says `Data` of everything.
+//! - D8. A request that has returned changes nothing later, except in a range of which
+//!   [`Disk::may_still_change`] says that it may.
 //!
 //! A disk is *sparse* if it also keeps that account. Then a page that was never written, or lay
 //! wholly within a discard, is a hole and occupies nothing. The bytes are right on any disk. A
@@ -138,6 +140,14 @@ pub trait Disk: Send + Sync {
         false
     }
 
+    /// Whether a change that has returned may still be made in the range, again or for the first
+    /// time. A disk on another machine says so of a change that had no reply, whether it was given
+    /// up or repeated. Other data there may be overwritten at any later time, so a caller that can
+    /// do without the range leaves it alone. The default says no.
+    fn may_still_change(&self, _offset: u64, _len: u64) -> bool {
+        false
+    }
+
     /// A file that has this disk's bytes at the same offsets, if a read may go directly to that
     /// file. A signal handler reads that way, because it must not run code that it does not know.
     fn file(&self) -> Option<FileDisk> {
@@ -215,6 +225,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn would_wait(&self, offset: u64, len: u64) -> bool {
         (**self).would_wait(offset, len)
+    }
+
+    fn may_still_change(&self, offset: u64, len: u64) -> bool {
+        (**self).may_still_change(offset, len)
     }
 
     fn file(&self) -> Option<FileDisk> {

@@ -11,26 +11,28 @@
 //! - R1 a request that returns `Ok` was done by the server, on an export of the size it had first.
 //! - R2 a request ends within its time. It is sent again each time the connection is lost, which
 //!   changes nothing: it writes the same bytes to the same place.
-//! - R3 the next connection is made when the server has closed the last one. So no write that was
-//!   given up comes after one that was made later.
+//! - R3 the next connection is made when the server has closed the last one. So on most servers no
+//!   write that was given up comes after one that was made later.
 //! - R4 a page that the server does not give is an error. It is counted, and no byte is made up.
 //! - R5 after a request whose time was up, one request a second is tried, and the others fail at
 //!   once, until one succeeds. So a caller with many requests does not wait for each of them.
 //!
-//! R3 holds as long as the system knows what becomes of the connection. If the machine or the
-//! network between is gone for longer than a request's time, a write that was given up may still be
-//! done there.
+//! R3 promises nothing of a server that closes while it still writes, as qemu-nbd does. Nor does it
+//! if the machine or the network between is gone for longer than a request's time. So the range of
+//! a change that was sent and had no reply is *unsettled* for the life of the disk, also if the
+//! request was repeated and succeeded. [`Disk::may_still_change`] says so of it.
 //!
 //! A server that was started anew may have lost what it held, and nothing in the protocol says so.
 //! The caller notices by checksums, as zram and zswap do ([`Seal`](crate::Seal)).
 //!
-//! Locks: `link` and `doubt`, leaves, each held for moments. No connection is made or waited for
-//! under them.
+//! Locks: `link`, `doubt` and `unsettled`, leaves, each held for moments. No connection is made or
+//! waited for under them.
 
 mod address;
 mod connection;
 mod handshake;
 mod stream;
+mod unsettled;
 
 use std::fmt;
 use std::io;
@@ -45,6 +47,7 @@ use crate::contract::{Allocation, Disk, DiskError, check_range};
 use address::Address;
 use connection::{Command, Connection, Failed, Request};
 use handshake::Export;
+use unsettled::Unsettled;
 
 /// How long a request may take, with all that is tried: 30 s.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,6 +97,7 @@ struct Shared {
     tried: Event,
     /// The server did not answer. It is tried again at this time.
     doubt: RankedMutex<Option<Instant>>,
+    unsettled: RankedMutex<Unsettled>,
     reconnects: AtomicU64,
     repeated: AtomicU64,
     late: AtomicU64,
@@ -160,6 +164,7 @@ impl NbdDisk {
             link: RankedMutex::new(Rank::Leaf, Link::Up(connection)),
             tried: Event::new(),
             doubt: RankedMutex::new(Rank::Leaf, None),
+            unsettled: RankedMutex::new(Rank::Leaf, Unsettled::default()),
             reconnects: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -265,6 +270,10 @@ impl Disk for NbdDisk {
         check_range(self.size_bytes(), offset, len).is_ok()
     }
 
+    fn may_still_change(&self, offset: u64, len: u64) -> bool {
+        self.shared.unsettled.lock().overlaps(&(offset..offset.saturating_add(len)))
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         if self.shared.export.flags & FLAG_FLUSH == 0 {
             return Ok(());
@@ -300,7 +309,7 @@ impl Shared {
         let until = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
         loop {
-            match self.connection(until, patience)?.call(request, until) {
+            let error = match self.connection(until, patience)?.call(request, until) {
                 Ok(data) => {
                     self.trust();
                     return Ok(data);
@@ -311,19 +320,33 @@ impl Shared {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     return Err(refusal(number));
                 }
-                Err(Failed::Late) => return Err(self.too_late(patience, "it did not answer")),
-                Err(Failed::Lost(error)) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(self.too_late(patience, &error.to_string()));
-                    }
-                    // relaxed: a figure.
-                    self.repeated.fetch_add(1, Ordering::Relaxed);
-                    // A server that closes the connection at this request gets some rest.
-                    std::thread::sleep(pause.min(left));
-                    pause = (pause * 2).min(PAUSE_MAX);
+                Err(Failed::Late) => {
+                    self.unsettle(request);
+                    return Err(self.too_late(patience, "it did not answer"));
                 }
+                Err(Failed::Lost(error)) => {
+                    self.unsettle(request);
+                    error
+                }
+                Err(Failed::Undone(error)) => error,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.too_late(patience, &error.to_string()));
             }
+            // relaxed: a figure.
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            // A server that closes the connection at this request gets some rest.
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Notes the range of a request that was sent and has no reply, if it changes one.
+    fn unsettle(&self, request: Request<'_>) {
+        if matches!(request.command, Command::Write | Command::WriteZeroes) {
+            let end = request.offset + u64::from(request.len);
+            self.unsettled.lock().add(request.offset..end);
         }
     }
 

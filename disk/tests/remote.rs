@@ -362,6 +362,29 @@ fn the_next_connection_waits_until_the_server_has_closed_the_last_one() {
     assert_eq!(told, ["begins 0", "writes 4096", "begins 1"]);
 }
 
+/// qemu-nbd closes its connection while it still writes what it read before.
+#[test]
+fn a_write_that_had_no_reply_may_still_be_done() {
+    const ESHUTDOWN: u32 = 108;
+    let place = Place::new();
+    serve(place.listen(), same, |connection, at, _| match (connection, at) {
+        (0, 0) => Answer::Error(5),
+        (0, 1) => Answer::Error(ESHUTDOWN),
+        (0, 3) | (1, 1) => Answer::Close,
+        (2, 1) => Answer::Nothing,
+        _ => Answer::Right,
+    });
+    let disk = place.open().expect("it is served");
+    let write = |page: u64| disk.write(page * 4096, &[1; 4096]);
+    write(0).expect_err("it is refused");
+    write(1).expect("it is repeated after the refusal");
+    write(2).expect("it is repeated on the next connection");
+    reads_right(&disk, 3);
+    write(4).expect_err("it is not answered");
+    let told = [0, 1, 2, 3, 4, 5].map(|page| disk.may_still_change(page * 4096, 4096));
+    assert_eq!(told, [false, false, true, false, true, false]);
+}
+
 #[test]
 fn an_answer_that_nobody_waits_for_ends_the_connection() {
     let place = Place::new();

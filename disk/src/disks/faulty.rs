@@ -188,6 +188,10 @@ impl<D: Disk> Disk for FaultyDisk<D> {
         self.inner.would_wait(offset, len)
     }
 
+    fn may_still_change(&self, offset: u64, len: u64) -> bool {
+        self.inner.may_still_change(offset, len)
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         self.pass(Verbs::Writes, 0)?;
         self.inner.flush()

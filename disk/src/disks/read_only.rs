@@ -52,6 +52,10 @@ impl<D: Disk> Disk for ReadOnly<D> {
         self.inner.would_wait(offset, len)
     }
 
+    fn may_still_change(&self, offset: u64, len: u64) -> bool {
+        self.inner.may_still_change(offset, len)
+    }
+
     fn file(&self) -> Option<FileDisk> {
         self.inner.file()
     }

@@ -8,9 +8,9 @@
 //! Invariants
 //! - I1 a request ends with its reply, when the connection is lost, or when its time is up.
 //! - I2 when the time of one is up the connection is lost: nothing more is sent on it.
-//! - I3 a connection that is lost *is over* when the server has closed it too. The server has then
-//!   done what it was asked, and will do no more. Until then it may still do a write that nobody
-//!   waits for, so what is written next must wait.
+//! - I3 a connection that is lost *is over* when the server has closed it too. Until then the
+//!   server may still do a write that nobody waits for, so what is written next must wait. Most
+//!   servers have then done what they read. But qemu-nbd may still be writing what it read before.
 //!
 //! Locks: `sending` is held while a request is sent, and `waiting` for moments. A thread never has
 //! both. Replies are read by a thread of its own, so a server that waits until its replies are read
@@ -64,9 +64,11 @@ pub(super) struct Request<'a> {
 pub(super) enum Failed {
     /// The server answered with this error number.
     Refused(u32),
-    /// The connection is gone. The request may have been done.
+    /// The server does not do it: it said that it is about to end, or was not asked.
+    Undone(io::Error),
+    /// The connection is gone. The request may have been done, or may be done yet.
     Lost(io::Error),
-    /// Its time was up.
+    /// Its time was up. The request may have been done, or may be done yet.
     Late,
 }
 
@@ -174,7 +176,7 @@ impl Connection {
     fn announce(&self, reads: usize) -> Result<u64, Failed> {
         let mut waiting = self.waiting.lock();
         if let Some(kind) = waiting.lost {
-            return Err(Failed::Lost(kind.into()));
+            return Err(Failed::Undone(kind.into()));
         }
         waiting.next += 1;
         let cookie = waiting.next;
@@ -222,7 +224,7 @@ impl Connection {
         let mut waiting = self.waiting.lock();
         match (waiting.requests.remove(&cookie), waiting.lost) {
             (Some(State::Answered(Err(ESHUTDOWN))), _) => {
-                Some(Err(Failed::Lost(io::ErrorKind::ConnectionAborted.into())))
+                Some(Err(Failed::Undone(io::ErrorKind::ConnectionAborted.into())))
             }
             (Some(State::Answered(answer)), _) => Some(answer.map_err(Failed::Refused)),
             (_, Some(kind)) => Some(Err(Failed::Lost(kind.into()))),
