@@ -3,10 +3,12 @@
 //! ```text
 //!   block        0   1   2   3   4 ...                 4096 bytes each
 //!   in use     | 1 | 1 | 1 | 0 | 1 | ...   one bit
+//!   tainted    | 0 | 1 | 0 | 1 | 0 | ...   one bit: it is not taken again
 //!   checksum   | a | b | c |   | d | ...   of the whole block, keyed: `Backing::sum`
 //! ```
 //!
-//! The lowest free block is taken, so that blocks taken together lie together.
+//! The lowest free block is taken, so that blocks taken together lie together. A block that is
+//! tainted and not in use is *quarantined*: a write that was given up may still change it.
 //!
 //! One thread at a time takes blocks; any number of threads give them back. `start` is a word below
 //! which no bit is free. The thread that takes exchanges it for "nowhere", and brings it back by a
@@ -16,6 +18,7 @@
 //! - I1 a block is given back once, by the thread that ends its use.
 //! - I2 no bit below word `start` is free while no thread takes or gives.
 //! - I3 a block's checksum changes only while no cell names it.
+//! - I4 a block is tainted while it is in use, and stays so.
 //!
 //! Locks: none. Only the one post-processing that runs takes blocks.
 
@@ -34,23 +37,28 @@ const NOWHERE: u64 = u64::MAX;
 /// The blocks of a backing disk.
 pub(crate) struct Blocks {
     bits: Table<AtomicU64>,
+    tainted: Table<AtomicU64>,
     sums: Table<AtomicU32>,
     /// The number of blocks of the disk.
     len: u64,
     start: AtomicU64,
     in_use: AtomicU64,
+    quarantined: AtomicU64,
 }
 
 impl Blocks {
     /// The blocks of a disk of `bytes`, all free.
     pub(crate) fn new(pool: &Pool, bytes: u64) -> Result<Blocks, MemoryError> {
         let len = (bytes / PAGE_SIZE as u64).min(BLOCKS_MAX);
+        let words = len.div_ceil(PER_WORD).max(1) as usize;
         Ok(Blocks {
-            bits: pool.table(len.div_ceil(PER_WORD).max(1) as usize)?,
+            bits: pool.table(words)?,
+            tainted: pool.table(words)?,
             sums: pool.table(len.max(1) as usize)?,
             len,
             start: AtomicU64::new(0),
             in_use: AtomicU64::new(0),
+            quarantined: AtomicU64::new(0),
         })
     }
 
@@ -76,7 +84,10 @@ impl Blocks {
         let bits = &self.bits[word as usize];
         // Acquire pairs with the clearing in `give`, so that the block's last user no longer uses
         // it.
-        let free = !bits.load(Ordering::Acquire) & self.usable(word);
+        let taken = bits.load(Ordering::Acquire);
+        // relaxed: the load above ordered it, because a block is tainted before it is given (I4).
+        let tainted = self.tainted[word as usize].load(Ordering::Relaxed);
+        let free = !taken & !tainted & self.usable(word);
         if free == 0 {
             return None;
         }
@@ -93,10 +104,22 @@ impl Blocks {
         if blocks == PER_WORD { u64::MAX } else { (1 << blocks) - 1 }
     }
 
+    /// Has a block that is in use not be taken again once it is given back.
+    pub(crate) fn taint(&self, block: u32) {
+        let (word, bit) = place_of(block);
+        self.tainted.touch(word as usize..word as usize + 1);
+        // relaxed: the block's user gives it back later, or unlocks the cell that will name it.
+        self.tainted[word as usize].fetch_or(bit, Ordering::Relaxed);
+    }
+
     /// Gives a block back.
     pub(crate) fn give(&self, block: u32) {
-        let word = u64::from(block) / PER_WORD;
-        let bit = 1 << (u64::from(block) % PER_WORD);
+        let (word, bit) = place_of(block);
+        // relaxed: this thread has set it, or the lock of the cell that named the block shows it.
+        if self.tainted[word as usize].load(Ordering::Relaxed) & bit != 0 {
+            // relaxed: a total.
+            self.quarantined.fetch_add(1, Ordering::Relaxed);
+        }
         // Release pairs with the load in `take_in`, so that this use of the block ends before its
         // next one begins.
         let before = self.bits[word as usize].fetch_and(!bit, Ordering::Release);
@@ -130,6 +153,12 @@ impl Blocks {
         self.in_use.load(Ordering::Relaxed)
     }
 
+    /// Blocks that are not in use and are not taken again.
+    pub(crate) fn quarantined(&self) -> u64 {
+        // relaxed: a total.
+        self.quarantined.load(Ordering::Relaxed)
+    }
+
     /// Counts a block too many, for a test of a recount.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn miscount(&self) {
@@ -144,16 +173,30 @@ impl Blocks {
         self.bits.held().map(|(_, bits)| ones(bits)).sum()
     }
 
+    /// Quarantined blocks, counted from their bits for a check.
+    pub(crate) fn recount_quarantined(&self) -> u64 {
+        // relaxed: as in `recount`.
+        let read = |bits: &AtomicU64| bits.load(Ordering::Relaxed);
+        let free = |(word, tainted): (usize, &AtomicU64)| read(tainted) & !read(&self.bits[word]);
+        self.tainted.held().map(|word| u64::from(free(word).count_ones())).sum()
+    }
+
     /// Bytes held: mapped, and on the heap.
     pub(crate) fn bytes(&self) -> (u64, u64) {
-        let mapped = self.bits.held_bytes() + self.sums.held_bytes();
-        (mapped, self.bits.heap_bytes() + self.sums.heap_bytes())
+        let (bits, tainted, sums) = (&self.bits, &self.tainted, &self.sums);
+        let mapped = bits.held_bytes() + tainted.held_bytes() + sums.held_bytes();
+        (mapped, bits.heap_bytes() + tainted.heap_bytes() + sums.heap_bytes())
     }
 
     /// The tables' addresses.
-    pub(crate) fn ranges(&self) -> [Range<usize>; 2] {
-        [self.bits.range(), self.sums.range()]
+    pub(crate) fn ranges(&self) -> [Range<usize>; 3] {
+        [self.bits.range(), self.tainted.range(), self.sums.range()]
     }
+}
+
+/// The word that has a block's bit, and the bit.
+fn place_of(block: u32) -> (u64, u64) {
+    (u64::from(block) / PER_WORD, 1 << (u64::from(block) % PER_WORD))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -170,7 +213,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a set of the free blocks.
+        /// Compares with a set of the free blocks. Every fifth block is tainted when it is given
+        /// back, and is free no more.
         #[test]
         fn the_lowest_free_block_is_taken(
             count in 0u64..200,
@@ -178,7 +222,7 @@ mod tests {
         ) {
             let blocks = blocks(count);
             let mut free: BTreeSet<u32> = (0..count as u32).collect();
-            let mut taken = Vec::new();
+            let (mut taken, mut quarantined) = (Vec::new(), 0);
             for step in steps {
                 match step.filter(|_| !taken.is_empty()) {
                     None => {
@@ -188,12 +232,19 @@ mod tests {
                     }
                     Some(which) => {
                         let block = taken.swap_remove(which % taken.len());
+                        if which % 5 == 0 {
+                            blocks.taint(block);
+                            quarantined += 1;
+                        } else {
+                            free.insert(block);
+                        }
                         blocks.give(block);
-                        free.insert(block);
                     }
                 }
                 prop_assert_eq!(blocks.in_use(), taken.len() as u64);
                 prop_assert_eq!(blocks.recount(), taken.len() as u64);
+                prop_assert_eq!(blocks.quarantined(), quarantined);
+                prop_assert_eq!(blocks.recount_quarantined(), quarantined);
             }
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! Invariants
 //! - I1 a block in use is named by one cell, or a post-processing is about to have a cell name it.
+//!   A block that the disk may still change by itself is not taken again.
 //! - I2 a read gives what was written, or an error. Each block's checksum stays in memory. It is
 //!   keyed, and bound to block and page, so a process that can write to the disk can only guess it.
 //!
@@ -47,6 +48,9 @@ pub struct BdStat {
     /// gives them back. Others are on their way to the disk. This is no column of the line. A
     /// write-back that finds no other block waits for the first kind.
     pub pending: u64,
+    /// Blocks that are not used again, because a write to them that had no reply may still be done.
+    /// This is no column of the line either.
+    pub quarantined: u64,
 }
 
 impl std::fmt::Display for BdStat {
@@ -76,6 +80,14 @@ impl Backing {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A write to a block has returned. If the disk may still do it, the block is not taken again
+    /// when its use ends.
+    pub(crate) fn returned(&self, block: u32) {
+        if self.disk.may_still_change(offset_of(block), PAGE_SIZE as u64) {
+            self.blocks.taint(block);
+        }
+    }
+
     /// The checksum of the bytes that a block holds for a page.
     pub(crate) fn sum(&self, block: u32, page: u64, data: &[u8]) -> u32 {
         self.seal.sum([block.into(), page], data)
@@ -87,7 +99,7 @@ impl Backing {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         let (reads, writes) = (read(&self.reads), read(&self.writes));
         let pending = self.blocks.in_use().saturating_sub(pages);
-        BdStat { count: pages, reads, writes, pending }
+        BdStat { count: pages, reads, writes, pending, quarantined: self.blocks.quarantined() }
     }
 }
 

@@ -9,6 +9,8 @@
 //!
 //! Neighbouring blocks go in one request. A page that fails stays in memory, and the others are
 //! tried. The limit and a full disk end the run. A page of a unit is taken out before it is copied.
+//! A disk on another machine may do a write that had no reply after it has failed, or do it twice.
+//! The block of such a write serves no other page after this one.
 //!
 //! Invariants
 //! - I1 a block that was taken is in the request, in flight, in a cell, or `spare`.
@@ -263,6 +265,7 @@ impl<'z> Run<'z> {
 
     fn land(&mut self, landed: Landed<Vec<Piece>>) {
         self.copied -= landed.tag.len();
+        landed.tag.iter().for_each(|piece| self.backing.returned(piece.ticket.block));
         match landed.result {
             Ok(()) => landed.tag.iter().for_each(|piece| self.complete(piece)),
             Err(error) => {

@@ -3,7 +3,8 @@
 //! Invariants that it checks
 //! - The counters are the sums over the slots, and the word of each leaf has those over its own.
 //! - Slots have no bits that their content excludes.
-//! - The blocks of the backing disk in use are those that slots name.
+//! - The blocks of the backing disk in use are those that slots name. Those that are tainted and
+//!   not in use are counted.
 //! - Tables that were trained take the bytes that are counted. A page whose tables are gone does
 //!   not decode.
 //! - Each object of the pool is named by one slot, shared or pending. Every page in memory decodes.
@@ -198,12 +199,20 @@ impl Zram {
             units.check().map_err(ZramDefect)?;
         }
         self.check_uses("interned words", counted.interned, self.values.words.uses())?;
+        self.check_blocks(counted.tally.counts[kind::DISK])
+    }
+
+    fn check_blocks(&self, slots: u64) -> Result<(), ZramDefect> {
         let Some(backing) = &self.values.backing else { return Ok(()) };
-        let (bits, counted_blocks) = (backing.blocks.recount(), backing.blocks.in_use());
-        if bits != counted_blocks {
-            return Err(ZramDefect(format!("{bits} blocks are in use, counted {counted_blocks}")));
+        let blocks = &backing.blocks;
+        let (used, quarantined) = (blocks.recount(), blocks.recount_quarantined());
+        let in_use = ("in use", used, blocks.in_use());
+        for (what, bits, counted) in [in_use, ("quarantined", quarantined, blocks.quarantined())] {
+            if bits != counted {
+                return Err(ZramDefect(format!("{bits} blocks are {what}, counted {counted}")));
+            }
         }
-        self.check_uses("blocks of the backing disk", counted.tally.counts[kind::DISK], bits)
+        self.check_uses("blocks of the backing disk", slots, used)
     }
 
     /// Compares the uses of words or blocks by slots with their own counts. Pending objects may use

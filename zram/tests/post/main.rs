@@ -5,6 +5,7 @@
 
 mod cold;
 mod devices;
+mod late;
 mod meddled;
 #[path = "../support/memory.rs"]
 mod memory;

@@ -66,8 +66,9 @@ pub(crate) fn device(device: &Device, stat: &ZramStat) -> Value {
         answer["free"] = study.free.name().into();
     }
     answer["bd_stat"] = columns(&text(Attribute::BdStat), &["bd_count", "bd_reads", "bd_writes"]);
-    let pending = device.disk().map_or(0, |disk| disk.bd_stat().pending);
-    answer["bd_stat"]["bd_pending"] = pending.into();
+    let blocks = device.disk().map(|disk| disk.bd_stat()).unwrap_or_default();
+    answer["bd_stat"]["bd_pending"] = blocks.pending.into();
+    answer["bd_stat"]["bd_quarantined"] = blocks.quarantined.into();
     for attribute in SETTINGS {
         let text = text(attribute);
         answer[attribute.name()] = text.parse::<u64>().map_or_else(|_| text.into(), Value::from);

@@ -112,6 +112,12 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
             format_args!("backing device   {pending} in use for no page: being freed or written"),
         );
     }
+    let quarantined = figures.0["bd_stat"]["bd_quarantined"].as_u64().unwrap_or(0);
+    if quarantined > 0 {
+        let blocks = count(quarantined, "block");
+        let why = "not used again: a write had no reply";
+        put(text, format_args!("backing device   {blocks} {why}"));
+    }
     remote_backing(text, &figures.0["remote_backing"]);
 }
 
@@ -315,6 +321,10 @@ mod tests {
         stat["bd_stat"]["bd_pending"] = 512.into();
         let text = render(&stat);
         assert!(text.contains("512 blocks in use for no page: being freed or written"), "{text}");
+        assert!(!text.contains("not used again"), "{text}");
+        stat["bd_stat"]["bd_quarantined"] = 1.into();
+        let text = render(&stat);
+        assert!(text.contains("1 block not used again: a write had no reply"), "{text}");
     }
 
     #[test]

@@ -149,6 +149,8 @@ fn wrong_blocks_of_the_backing_disk_are_found() {
     shows(given, "1 slots use blocks of the backing disk, counted 0");
     let miscounted = |device: &Zram| blocks(device, |it| it.blocks.miscount());
     shows(miscounted, "1 blocks are in use, counted 2");
+    let tainted = |device: &Zram| blocks(device, |it| it.blocks.taint(7));
+    shows(tainted, "1 blocks are quarantined, counted 0");
 }
 
 /// A device of which all pages are in two units.
