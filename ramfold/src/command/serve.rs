@@ -125,6 +125,7 @@ fn serve_until(
     let blocks = Blocks::start(args, &devices, &watch.observer())?;
     let mount = |directory| doors::mount(directory, args.fuse_io_uring, &devices, log);
     let tree = args.fuse.as_deref().map(mount).transpose()?;
+    tree.iter().for_each(|tree| ending.unmount_at_last(tree));
     let seen = Seen { board: watch.board(), relieved: watch.relieved() };
     let open = Open { server: server.cloned(), tree: tree.clone(), machines, blocks };
     let answers = Arc::new(Answers::new(Arc::clone(&devices), open.clone(), seen));

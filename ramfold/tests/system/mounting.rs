@@ -116,6 +116,32 @@ fn who_has_ended_is_not_said_to_use_a_disk() {
     tree.write("zram0/reset", "1");
 }
 
+/// A server used to leave a mount that nobody answered if a step failed after it had mounted.
+#[test]
+fn a_server_that_does_not_start_leaves_no_mount() {
+    if !needs_tree(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let directory = scratch.path("tree");
+    let control = scratch.path("no/x.ctl");
+    let metrics = format!("unix:{}", scratch.path("no/metrics").display());
+    for (option, value) in [
+        ("--pidfile", "/nonexistent/p"),
+        ("--pidfile", "/dev/null"),
+        ("--control", control.to_str().unwrap()),
+        ("--metrics", &metrics),
+    ] {
+        let serve = Tree::command(&scratch, &directory, &["--size", "1M", option, value]);
+        let mut command = tool("env");
+        command.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        refusal(command.arg(serve.get_program()).args(serve.get_args()));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let _ = tool("umount").args(["--quiet", "--lazy"]).arg(&directory).output();
+        assert!(!mounts.contains(directory.to_str().unwrap()), "{option} {value}: {mounts}");
+    }
+}
+
 #[test]
 fn a_directory_is_made_but_not_its_parents() {
     if !needs_tree(&[]) {
@@ -397,6 +423,7 @@ by_io_uring_too!(
     the_command_that_is_announced_is_the_next_one,
     a_third_signal_ends_at_once,
     who_has_ended_is_not_said_to_use_a_disk,
+    a_server_that_does_not_start_leaves_no_mount,
     a_directory_is_made_but_not_its_parents,
     unmounting_from_outside_ends_the_server,
     a_mount_left_by_a_killed_server_is_replaced,

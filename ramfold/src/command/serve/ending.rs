@@ -20,8 +20,8 @@
 //! - Without either, and while the server starts, the second signal ends the process at once. A
 //!   signal within `REPEAT` of the first does not count, because some programs send two at once.
 //! - A hangup is a signal like the others, unless it was ignored when the server started (`nohup`).
-//! - However the process ends, its sockets are removed. If that takes long, one more signal ends
-//!   the process without it.
+//! - However the process ends, its sockets are removed and its tree is unmounted. If that takes
+//!   long, one more signal ends the process without it.
 //!
 //! Locks: `state`, a leaf, and `last`, of rank Ending. `last` is held while the last work is done,
 //! which is our own. A second thread that ends the process waits for that work.
@@ -207,6 +207,16 @@ impl Ending {
     /// twice.
     pub(super) fn at_last(&self, what: impl Fn() + Send + 'static) {
         self.arming.last.lock().push(Box::new(what));
+    }
+
+    /// Unmounts a tree before the process ends, if it is still mounted. A mount without its server
+    /// answers nothing, and keeps its directory from the next one.
+    pub(super) fn unmount_at_last(&self, tree: &Arc<Fuse>) {
+        let tree = Arc::clone(tree);
+        self.at_last(move || {
+            // Nothing can be told any more, and lazily it waits for nobody.
+            let _ = tree.unmount_lazily();
+        });
     }
 
     /// Watches for the end of a mount too.
