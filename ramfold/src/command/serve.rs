@@ -163,7 +163,7 @@ fn serve_until(
     open.machines.stop(log);
     control.iter().for_each(|control| control.stop());
     metrics.iter().for_each(|metrics| metrics.stop());
-    tree.iter().filter(|_| !in_use).for_each(|tree| tree.wait());
+    tree.iter().filter(|_| !in_use).for_each(|tree| ending.wait_until_closed(tree));
     let bytes = stored_bytes(&devices);
     log.mention(farewell(&args.name, bytes));
     built?;

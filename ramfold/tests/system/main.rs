@@ -12,6 +12,7 @@
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    how the mount begins and ends, and which requests wait
+//!   covered     trees under another mount, moved, or mounted twice
 //!   service     options from a file, a service manager, units
 //!   shells      manual pages and completions
 //!   io_uring    requests that come by io_uring, and when they do not
@@ -52,6 +53,7 @@ mod blocks;
 mod captive;
 mod clients;
 mod closed;
+mod covered;
 mod designs;
 mod exports;
 mod far;

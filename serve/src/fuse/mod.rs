@@ -33,7 +33,9 @@ mod tree;
 pub use channel::{FuseWay, NoRing};
 pub use config::{Complain, FuseConfig, TextFile};
 pub use mount::UnmountError;
-pub use mountinfo::{Mounted, again as mounted_again, all as mounts, at as mounted_at};
+pub use mountinfo::{
+    Mounted, again as mounted_again, all as mounts, at as mounted_at, cover as mounted_over,
+};
 
 use crate::terms::ServeError;
 use channel::{Connection, How, RING_DATA_MAX};
@@ -89,8 +91,9 @@ impl Fuse {
     ///
     /// # Errors
     ///
-    /// [`UnmountError::Busy`] if a file of it is open or a process is in a directory of it, and
-    /// [`UnmountError::Failed`] if the system refuses.
+    /// [`UnmountError::Busy`] if a file of it is open or a process is in a directory of it,
+    /// [`UnmountError::Covered`] if another mount is over it, and [`UnmountError::Failed`] if the
+    /// system refuses.
     pub fn unmount(&self) -> Result<(), UnmountError> {
         self.mount.unmount()
     }
@@ -99,7 +102,7 @@ impl Fuse {
     ///
     /// # Errors
     ///
-    /// [`UnmountError::Failed`] if the system refuses.
+    /// [`UnmountError::Covered`] or [`UnmountError::Failed`], as for [`Fuse::unmount`].
     pub fn unmount_lazily(&self) -> Result<(), UnmountError> {
         self.mount.unmount_lazily()
     }
@@ -124,9 +127,13 @@ impl Fuse {
         self.connection.buffer_bytes()
     }
 
-    /// The processes and loop devices that have disks open, as far as the system names them.
+    /// The processes and loop devices that have disks open, and the other places where it is
+    /// mounted, as far as the system names them.
     pub fn holders(&self) -> Vec<String> {
-        holders::all(&self.tree.handles.holders(), self.mount.point())
+        let mut holders = holders::all(&self.tree.handles.holders(), self.mount.point());
+        let elsewhere = self.mount.elsewhere().into_iter();
+        holders.extend(elsewhere.map(|point| format!("the mount at {}", point.display())));
+        holders
     }
 }
 

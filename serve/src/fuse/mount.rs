@@ -12,12 +12,13 @@
 //! | anything else | `ServeError::NotEmpty` or the system's error; it is left alone |
 //!
 //! Invariant: dropping a mount unmounts it, lazily if it is in use. A mount that was not made here
-//! is never unmounted, except that of a killed server.
+//! is never unmounted, except that of a killed server. So a mount that another one covers stays, and
+//! one that was moved is unmounted where it is now.
 //!
 //! Locks: none.
 
 use super::mountinfo::{self, Mounted};
-use crate::terms::ServeError;
+use crate::terms::{ServeError, shell};
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -54,6 +55,8 @@ pub(crate) struct Mount {
 pub enum UnmountError {
     /// A file of it is open, or a process is in a directory of it.
     Busy,
+    /// This mount is over it, or over a directory above it.
+    Covered(Mounted),
     /// The system refused for another reason.
     Failed(io::Error),
 }
@@ -62,6 +65,10 @@ impl fmt::Display for UnmountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("it is in use"),
+            Self::Covered(cover) => {
+                let (kind, at) = (&cover.kind, shell::word(&cover.point));
+                write!(f, "another mount is over it ({kind}); unmount that first: umount {at}")
+            }
             Self::Failed(source) => source.fmt(f),
         }
     }
@@ -103,10 +110,28 @@ impl Mount {
         self.undo(true)
     }
 
+    /// Where else the file system is mounted, as by `mount --bind`.
+    pub(crate) fn elsewhere(&self) -> Vec<PathBuf> {
+        let Some(ours) = &self.listed else { return Vec::new() };
+        let all = mountinfo::all().into_iter();
+        let others = all.filter(|other| other.device == ours.device && other.id != ours.id);
+        others.map(|other| other.point).collect()
+    }
+
     fn undo(&self, lazily: bool) -> Result<(), UnmountError> {
-        // Another process may have unmounted it and mounted something else there.
-        let ours = mountinfo::at(&self.point) == self.listed;
-        if ours { unmount(&self.point, lazily) } else { Ok(()) }
+        let Some(listed) = &self.listed else {
+            // What is listed there now was not listed after this mount was made, so it is another.
+            let is_listed = mountinfo::at(&self.point).is_some();
+            return if is_listed { Ok(()) } else { unmount(&self.point, lazily) };
+        };
+        let again = || mountinfo::again(listed).map_err(UnmountError::Failed);
+        let Some(found) = again()? else { return Ok(()) };
+        if let Some(cover) = mountinfo::cover(&found).map_err(UnmountError::Failed)? {
+            return Err(UnmountError::Covered(cover));
+        }
+        let outcome = unmount(&found.point, lazily);
+        // Another process may have been faster.
+        outcome.or_else(|why| if matches!(again(), Ok(None)) { Ok(()) } else { Err(why) })
     }
 }
 

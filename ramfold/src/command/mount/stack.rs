@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{geteuid, getgid, getuid};
-use serve::fuse::{Mounted, mounted_again, mounted_at, mounts};
+use serve::fuse::{Mounted, UnmountError, mounted_again, mounted_at, mounted_over, mounts};
 
 use super::target::{Stays, unmount};
 use super::tools;
@@ -194,7 +194,6 @@ impl Stack {
     pub(super) fn end(&self, lazily: bool) -> Result<(), Stays> {
         let mut standing = self.standing.borrow_mut();
         let Some(ours) = &mut *standing else { return Ok(()) };
-        let untold = |error| Stays::Failed(format!("the system does not tell of mounts: {error}"));
         if let Some(found) = mounted_again(&ours.mounted).map_err(untold)? {
             let outcome = take_down(&found, self.way, lazily);
             // Another program may have been faster.
@@ -210,14 +209,16 @@ impl Stack {
     }
 }
 
+fn untold(error: io::Error) -> Stays {
+    Stays::Failed(format!("the system does not tell of mounts: {error}"))
+}
+
 /// Unmounts a mount where it is now. What another mount covers stays.
 fn take_down(found: &Mounted, way: Way, lazily: bool) -> Result<(), Stays> {
-    let point = &found.point;
-    if mounted_at(point).is_some_and(|top| top.id != found.id) {
-        let why = format!("another mount is over it, at {}; unmount that first", point.display());
-        return Err(Stays::Failed(why));
+    if let Some(cover) = mounted_over(found).map_err(untold)? {
+        return Err(Stays::Failed(UnmountError::Covered(cover).to_string()));
     }
-    unmount(point, way, lazily)
+    unmount(&found.point, way, lazily)
 }
 
 /// Waits until a mount is gone, wherever it was moved to. As long as the system does not tell, it

@@ -6,12 +6,15 @@
 //!   serving -- signal, mount not in use: unmounted -------'      third signal: the process ends
 //!      |   \-- signal, mount in use: refused, users are named    |
 //!      |           '-- signal: unmounted lazily -- waits until it is not in use --> ends
+//!      |------ signal, another mount is over it: refused, and that mount is named
 //!      |------ unmounted from outside, and nothing else is served --> ends
 //!      '------ the command of --run has ended --> ends
 //!
 //!   with block devices: signal, one is open: refused, users are named -- signal --> ends, and they
 //!   get errors
 //! ```
+//!
+//! [`stage`] has the steps of a server with a mount.
 //!
 //! Invariants
 //! - A process that has a disk of the mount open loses it only at the third signal. The first two
@@ -26,11 +29,13 @@
 //! Locks: `state`, a leaf, and `last`, of rank Ending. `last` is held while the last work is done,
 //! which is our own. A second thread that ends the process waits for that work.
 
+mod stage;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use host::Rank;
@@ -43,6 +48,7 @@ use signal_hook::iterator::Signals;
 use super::blocks::Blocks;
 use super::watch::Log;
 use crate::line::Failure;
+use stage::{CLOSING, Stage, tell_open, users};
 
 /// Exit code after a signal too many.
 const INTERRUPTED: i32 = 1;
@@ -102,6 +108,8 @@ pub(super) struct Ending {
     events: Receiver<Event>,
     sender: Sender<Event>,
     arming: Arc<Arming>,
+    /// Set when the tree is unmounted and nothing uses it any more.
+    is_closed: Arc<AtomicBool>,
     log: Log,
 }
 
@@ -200,7 +208,7 @@ impl Ending {
         };
         // This thread takes the signals, because the main thread may be busy in a system call.
         host::thread::spawn_taking(&watched, "signals", watch).map_err(failed)?;
-        Ok(Ending { events, sender, arming, log: log.clone() })
+        Ok(Ending { events, sender, arming, is_closed: Arc::default(), log: log.clone() })
     }
 
     /// Adds work to do before the process ends, in whichever way. It must not wait, and may be done
@@ -222,8 +230,11 @@ impl Ending {
     /// Watches for the end of a mount too.
     pub(super) fn watch_mount(&self, tree: &Arc<Fuse>) -> Result<(), Failure> {
         let (tree, sender) = (Arc::clone(tree), self.sender.clone());
+        let is_closed = Arc::clone(&self.is_closed);
         let watch = move || {
             tree.wait();
+            // relaxed: a flag that stands alone.
+            is_closed.store(true, Ordering::Relaxed);
             // If the receiver is gone, the server ends already.
             let _ = sender.send(Event::Unmounted);
         };
@@ -254,32 +265,37 @@ impl Ending {
         let mut told = false;
         self.arming.be_patient(tree.is_some());
         let mut stage = Stage::Serving;
-        while let Ok(event) = self.events.recv() {
-            stage = match (event, tree) {
-                (Event::Finished, _) => break,
-                (Event::Signal, None) => {
+        while stage != Stage::Ended {
+            let pause = if stage == Stage::Unmounted { CLOSING } else { Duration::MAX };
+            stage = match (self.events.recv_timeout(pause), tree) {
+                (Ok(Event::Finished) | Err(RecvTimeoutError::Disconnected), _) => Stage::Ended,
+                (Ok(Event::Signal), None) => {
                     told = true;
-                    break;
+                    Stage::Ended
                 }
                 // The thread of the signals could not end the process yet when this signal came.
-                (Event::Signal, _) if stage == Stage::Leaving => self.arming.end(),
-                (Event::Signal, Some(tree)) => {
+                (Ok(Event::Signal), _) if stage == Stage::Leaving => self.arming.end(),
+                (Ok(Event::Signal), Some(tree)) => {
                     // Armed before the message says that the next signal ends the process.
                     if stage == Stage::Refused {
                         self.arming.arm();
                     }
                     stage.signalled(tree, &self.log)
                 }
-                (Event::Unmounted, _) if others && stage != Stage::Leaving => {
+                (Err(RecvTimeoutError::Timeout), Some(tree)) if stage == Stage::Unmounted => {
+                    self.arming.arm();
+                    tell_open(tree, &self.log);
+                    Stage::Leaving
+                }
+                (Ok(Event::Unmounted), _) if others && !stage.is_ending() => {
                     self.log.mention("the tree is unmounted; the other doors stay open");
                     Stage::Gone
                 }
-                (Event::Unmounted, _) => break,
-                (Event::Changed | Event::Abandoned, _) => stage,
+                (Ok(Event::Unmounted), _) => Stage::Ended,
+                (Ok(Event::Changed | Event::Abandoned) | Err(RecvTimeoutError::Timeout), _) => {
+                    stage
+                }
             };
-            if stage == Stage::Ended {
-                break;
-            }
         }
         self.be_impatient();
         told
@@ -365,12 +381,30 @@ impl Ending {
             outcome = tree.unmount();
         }
         if let Err(error) = outcome {
-            let (at, users) = (tree.directory().display(), users(&tree.holders()));
-            self.log.complain(format!("{at}: {error} ({users}); unmounted lazily"));
-            // The server ends whether it is unmounted or not.
-            let _ = tree.unmount_lazily();
+            let (at, users) = (tree.directory().display(), users(tree));
+            let then = match tree.unmount_lazily() {
+                Ok(()) => format!(" ({users}); unmounted lazily"),
+                Err(_) => "; it stays mounted".to_owned(),
+            };
+            self.log.complain(format!("{at}: {error}{then}"));
         }
         self.be_impatient();
+    }
+
+    /// Waits until nothing uses the tree any more, and says what does if that takes long. One more
+    /// signal ends the process.
+    pub(super) fn wait_until_closed(&self, tree: &Fuse) {
+        let until = Instant::now() + CLOSING;
+        // relaxed: a flag that stands alone.
+        while !self.is_closed.load(Ordering::Relaxed) {
+            if until <= Instant::now() {
+                tell_open(tree, &self.log);
+                break;
+            }
+            // Whatever comes is a reason to look once more.
+            let _ = self.events.recv_timeout(RETRY);
+        }
+        tree.wait();
     }
 }
 
@@ -380,58 +414,6 @@ fn is_hangup_ignored() -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
-}
-
-/// How far the ending of a server with a mount has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Serving,
-    /// The mount was in use, and its users were named.
-    Refused,
-    /// Unmounted lazily, and still in use.
-    Leaving,
-    /// Unmounted from outside.
-    Gone,
-    Ended,
-}
-
-impl Stage {
-    fn signalled(self, tree: &Fuse, log: &Log) -> Stage {
-        if self == Stage::Gone {
-            return Stage::Ended;
-        }
-        let who = || users(&tree.holders());
-        match tree.unmount() {
-            Ok(()) => Stage::Ended,
-            Err(UnmountError::Busy) if self == Stage::Serving => {
-                log.complain(format!(
-                    "{} is in use: {}; not stopped. The next signal unmounts it lazily",
-                    tree.directory().display(),
-                    who()
-                ));
-                Stage::Refused
-            }
-            Err(_) => {
-                let users = who();
-                if let Err(error) = tree.unmount_lazily() {
-                    log.complain(format!("cannot unmount {}: {error}", tree.directory().display()));
-                }
-                log.mention(format!(
-                    "unmounted lazily, still in use: {users}; ends when it is closed, or at once \
-                     at the next signal"
-                ));
-                Stage::Leaving
-            }
-        }
-    }
-}
-
-fn users(holders: &[String]) -> String {
-    if holders.is_empty() {
-        "a file or a directory of it is open".to_owned()
-    } else {
-        holders.join(", ")
-    }
 }
 
 #[cfg(test)]
