@@ -150,6 +150,25 @@ fn a_command_ends_with_its_server_by_the_key_of_a_terminal() {
     assert_eq!(captive.left(), [""; 0].map(PathBuf::from));
 }
 
+/// The server takes the orphans of its command. They stayed as dead processes until it ended.
+#[test]
+fn orphans_of_a_command_are_waited_for() {
+    let captive = Captive::new();
+    let line = "for i in 1 2 3 4 5 6 7 8; do (sh -c \"exit $i\" &); done; echo started; \
+                read wait; (sh -c 'exit 9' &); exit 7";
+    let mut serve = Command::new(BINARY);
+    serve.args(["serve", "--size", "1M", "--run", line]);
+    captive.at(&mut serve);
+    let (input, mut hold) = std::io::pipe().expect("there are descriptors");
+    let mut server = Process::start_with_input(serve.stdin(input), "started");
+    drop(serve);
+    let children = format!("/proc/{0}/task/{0}/children", server.pid());
+    let count = || std::fs::read_to_string(&children).map(|list| list.split(' ').count() - 1);
+    eventually("the shell to be the only child", || count().is_ok_and(|count| count == 1));
+    std::io::Write::write_all(&mut hold, b"\n").expect("the shell reads");
+    assert_eq!(server.wait().code(), Some(7), "{}", server.said());
+}
+
 /// Nobody has asked for the end of what a command leaves when it ends by itself.
 #[test]
 fn what_a_command_leaves_goes_on() {

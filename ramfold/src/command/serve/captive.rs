@@ -9,7 +9,9 @@
 //!
 //! Invariants
 //! - The shell is waited for by `Captive::end` alone. So its number means nothing else before.
-//! - Orphans among its descendants become children of this process, and are found.
+//! - Orphans among its descendants become children of this process, and are found. Those that end
+//!   before the shell are waited for, so a command of days leaves no dead processes. This process
+//!   has no other children than these and the shell.
 //! - If this process is killed, the shell gets SIGTERM from the kernel. What the shell has started
 //!   does not.
 //!
@@ -101,7 +103,7 @@ impl Captive {
                 kill_all();
             }
         });
-        ending.watch_command(move || wait_for(pid))?;
+        ending.watch_command(move || reap_until(pid))?;
         Ok(Captive { shell, is_ending })
     }
 
@@ -155,10 +157,27 @@ fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1)
 }
 
-/// Waits until a child has ended, and leaves its status there.
-fn wait_for(pid: Pid) {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == Errno::INTR) {}
+/// Waits until the shell has ended, and leaves its status there. Every other child that ends is
+/// waited for.
+fn reap_until(shell: Pid) {
+    let any = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while is_running(shell) {
+        match waitid(WaitId::All, any) {
+            Ok(_) if !is_running(shell) => return,
+            // The system lists them a moment later, or never, as without /proc.
+            Ok(_) if reap_others(shell) == 0 => thread::sleep(PAUSE),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Waits for the children that have ended, except the shell, and gives how many there were.
+fn reap_others(shell: Pid) -> usize {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let children = children(std::process::id()).into_iter().filter_map(numbered);
+    let others = children.filter(|&child| child != shell);
+    others.filter(|&child| matches!(waitid(WaitId::Pid(child), options), Ok(Some(_)))).count()
 }
 
 fn is_running(pid: Pid) -> bool {
@@ -182,7 +201,11 @@ fn descendants() -> Vec<Pid> {
         at += 1;
     }
     found.retain(|&pid| is_alive(pid));
-    found.into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).collect()
+    found.into_iter().filter_map(numbered).collect()
+}
+
+fn numbered(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -226,7 +249,9 @@ mod tests {
         let found = descendants();
         assert!(found.contains(&Pid::from_child(&child)), "{found:?}");
         drop(child.stdin.take());
-        wait_for(Pid::from_child(&child));
+        while is_running(Pid::from_child(&child)) {
+            thread::yield_now();
+        }
         assert!(!is_alive(child.id()) && !is_running(Pid::from_child(&child)));
         assert!(child.wait().unwrap().success(), "its status was left there");
     }
