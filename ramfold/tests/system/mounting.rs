@@ -15,7 +15,7 @@ use crate::rig::{
 };
 
 /// CAP_SYS_RESOURCE.
-const SYS_RESOURCE: u32 = 24;
+pub(crate) const SYS_RESOURCE: u32 = 24;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 /// A user without rights.
@@ -269,10 +269,15 @@ fn threads_that_serve_never_wait_for_memory_to_be_written_out() {
     if !needs_tree(&[]) || !needs_capability(SYS_RESOURCE) {
         return;
     }
-    let tree = Tree::new();
+    assert_flushes(Tree::new().process.pid());
+}
+
+/// Threads of this process that serve a tree have told the kernel.
+#[track_caller]
+pub(crate) fn assert_flushes(pid: u32) {
     // What prctl's PR_SET_IO_FLUSHER sets, as /proc/PID/stat shows it: no I/O to free memory.
     const MEMALLOC_NOIO: u64 = 0x80000;
-    let threads = fs::read_dir(format!("/proc/{}/task", tree.process.pid())).unwrap().flatten();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).unwrap();
     let serving: Vec<String> = threads.map(stat).filter(|stat| stat.contains("(fuse")).collect();
     assert!(serving.len() >= 2, "one listens while another answers: {serving:?}");
@@ -284,7 +289,7 @@ fn threads_that_serve_never_wait_for_memory_to_be_written_out() {
 
 /// May this process, being root, do what the capability of this number allows? Containers take
 /// some away.
-fn needs_capability(number: u32) -> bool {
+pub(crate) fn needs_capability(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
     let has = status.lines().find_map(|line| line.strip_prefix("CapEff:")).is_some_and(|bits| {
         u64::from_str_radix(bits.trim(), 16).is_ok_and(|bits| bits >> number & 1 == 1)

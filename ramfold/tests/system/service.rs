@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::mounting::{SYS_RESOURCE, assert_flushes, needs_capability};
 use crate::rig::{
-    BINARY, Nbd, Process, Scratch, eventually, needs, needs_device, needs_root, noise, ramfold,
-    refusal, succeed, tool,
+    BINARY, Nbd, Process, Scratch, Tree, eventually, needs, needs_device, needs_root, needs_tree,
+    noise, ramfold, refusal, succeed, tool,
 };
 
 /// A disk that is served by a file has what the file says, and a typed option replaces its lines.
@@ -257,6 +258,38 @@ fn systemd_finds_nothing_wrong_with_the_units() {
     let output = analyze.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}
+
+/// The units left CAP_SYS_RESOURCE out, so threads that serve waited for memory which only they
+/// could free. The kernel refuses without a word.
+#[test]
+fn the_units_keep_what_threads_that_serve_need() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
+    for name in ["ramfold@.service", "ramfold-mount@.service"] {
+        let text = fs::read_to_string(units.join(name)).expect("a unit");
+        let kept = text.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        let kept: Vec<&str> = kept.expect("a bounding set").split(' ').collect();
+        assert!(kept.contains(&"CAP_SYS_RESOURCE"), "{name}: {kept:?}");
+        let sets = kept.iter().map(|name| format!("+{}", name["CAP_".len()..].to_lowercase()));
+        flushes_within(&["-all".to_owned()].into_iter().chain(sets).collect::<Vec<_>>().join(","));
+    }
+}
+
+/// A server with these capabilities has threads that never wait for memory to be written out.
+fn flushes_within(capabilities: &str) {
+    if !(needs_tree(&["setpriv"]) && needs_capability(SYS_RESOURCE)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let directory = scratch.path("tree");
+    let serve = Tree::command(&scratch, &directory, &["--size", "1M"]);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", capabilities]).arg(serve.get_program()).args(serve.get_args());
+    command.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut process = Process::start(&mut command, "mounted at");
+    assert_flushes(process.pid());
+    process.signal("TERM");
+    assert!(process.wait().success(), "{}", process.said());
 }
 
 #[test]
