@@ -43,7 +43,8 @@ pub fn locate(target: &str) -> Result<PathBuf, ControlError> {
     locate_in(&runtime::directories(), target)
 }
 
-/// The running servers of this user, sorted by name.
+/// The running servers of this user, sorted by name. Of those with one name, the one that the name
+/// leads to is the first.
 pub fn list() -> Vec<Running> {
     list_in(&runtime::directories())
 }
@@ -136,7 +137,8 @@ fn found_in(directories: &[PathBuf]) -> Vec<Running> {
         })
         .filter(|server| is_socket(&server.control))
         .collect();
-    found.sort();
+    // The order of the directories stays, because `locate` looks there in that order.
+    found.sort_by(|one, other| one.name.cmp(&other.name));
     found
 }
 
@@ -207,15 +209,17 @@ mod tests {
 
     #[test]
     fn services_are_found_after_the_own_servers() {
-        let (own, services) = (Scratch::new("own"), Scratch::new("services"));
+        let (own, services) = (Scratch::new("own"), Scratch::new("a-service"));
         let directories = [own.0.clone(), services.0.clone()];
         let (disk, _keep1) = own.listen("disk.ctl");
         let (_, _keep2) = services.listen("disk.ctl");
         let (other, _keep3) = services.listen("other.ctl");
         assert_eq!(locate_in(&directories, "disk").unwrap(), disk);
         assert_eq!(locate_in(&directories, "other").unwrap(), other);
-        let names: Vec<String> = list_in(&directories).into_iter().map(|it| it.name).collect();
+        let list = list_in(&directories);
+        let names: Vec<&str> = list.iter().map(|it| &*it.name).collect();
         assert_eq!(names, ["disk", "disk", "other"]);
+        assert_eq!(list[0].control, disk, "the first is the one that the name leads to");
         fs::set_permissions(&services.0, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(locate_in(&directories, "other").is_err(), "anybody could be there");
     }

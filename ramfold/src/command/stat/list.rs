@@ -53,7 +53,7 @@ pub(super) fn expose(
     let (mut stats, mut silent) = (Vec::new(), Vec::new());
     let servers = match target {
         Some(name) => vec![Running { name: name.to_owned(), control: control::locate(name)? }],
-        None => control::list(),
+        None => first_of_each_name(control::list()),
     };
     for server in servers {
         match control::call_within(&server.control, &request, PATIENCE) {
@@ -68,6 +68,20 @@ pub(super) fn expose(
     };
     print(&exposition::render(&stats, format))?;
     if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
+}
+
+/// The servers without those that another one hides: `stat NAME` finds the first of a name, and two
+/// of them would have the same series.
+fn first_of_each_name(mut servers: Vec<Running>) -> Vec<Running> {
+    servers.dedup_by(|later, first| {
+        let is_hidden = later.name == first.name;
+        if is_hidden {
+            let at = later.control.display();
+            complain(&format!("{at}: left out, because another server is called {}", first.name));
+        }
+        is_hidden
+    });
+    servers
 }
 
 /// Removes what the server says about itself, because it is not about the device.
@@ -274,6 +288,17 @@ mod tests {
     fn an_empty_list_says_where_others_are() {
         assert!(table(&[], 0).contains("ramfold stat PATH"));
         assert!(table(&[], 1).contains("No device"), "a server runs");
+    }
+
+    #[test]
+    fn of_servers_with_one_name_the_first_has_the_series() {
+        let at = |directory: &str, name: &str| Running {
+            name: name.into(),
+            control: format!("{directory}/{name}.ctl").into(),
+        };
+        let all = vec![at("/z", "a"), at("/a", "a"), at("/a", "b"), at("/z", "c"), at("/a", "c")];
+        let kept = first_of_each_name(all);
+        assert_eq!(kept, [at("/z", "a"), at("/a", "b"), at("/z", "c")]);
     }
 
     #[test]
