@@ -13,12 +13,16 @@
 //! Invariant: a place is its owner's alone, and goes with its disk. After a server that was killed,
 //! `ramfold umount` removes it, and so does the next disk of the same name.
 //!
-//! Locks: none. Making the directory decides between two that take one name.
+//! Locks: one, of the files' system, on the directory `mounts`: [`Lock`]. Who makes a place holds it,
+//! and so does who takes apart what a killed server has left. So that is never a new disk's. Making
+//! the directory of a place decides between two that take one name.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -30,6 +34,10 @@ use crate::line::Failure;
 const MOUNTS: &str = "mounts";
 /// How often it is tried to make a place.
 const TRIES: u32 = 10;
+/// For so long another process may take a place apart.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether it still does.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The directory of one disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +62,33 @@ impl Place {
         let mut outcome = Place::try_make(name)?;
         for _ in 1..TRIES {
             // The last disk that ended meanwhile has removed the directory above.
-            if !matches!(&outcome, Err((_, io::ErrorKind::NotFound))) {
+            if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
                 break;
             }
             outcome = Place::try_make(name)?;
         }
         match outcome {
             Ok(place) => Ok(Some(place)),
-            Err((_, io::ErrorKind::AlreadyExists)) => Ok(None),
-            Err((place, kind)) => Err(Failure::about(place.folder.display(), kind)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(Failure::about(base()?.join(name).display(), error)),
         }
     }
 
-    fn try_make(name: &str) -> Result<Result<Place, (Place, io::ErrorKind)>, Failure> {
-        let place = Place { folder: base()?.join(name) };
-        let made = DirBuilder::new().mode(0o700).create(&place.folder);
-        Ok(made.map(|()| place.clone()).map_err(|error| (place, error.kind())))
+    fn try_make(name: &str) -> Result<io::Result<Place>, Failure> {
+        let base = base()?;
+        let place = Place { folder: base.join(name) };
+        let make = |_lock| DirBuilder::new().mode(0o700).create(&place.folder);
+        Ok(Lock::of(&base).and_then(make).map(|()| place))
+    }
+
+    /// Keeps others from making a place, if this one is still that of a disk that was judged. `None`
+    /// if it is gone, or another disk has taken it.
+    pub(super) fn hold(&self, judged: &Record) -> io::Result<Option<Lock>> {
+        match Lock::of(self.folder.parent().unwrap_or(Path::new("/"))) {
+            Ok(lock) => Ok((self.record().as_ref() == Some(judged)).then_some(lock)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The place of a name, whether there is one or not.
@@ -149,6 +168,37 @@ impl Place {
     }
 }
 
+/// The lock on the directory of all places. While it is held, no place is made.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _directory: fs::File,
+}
+
+impl Lock {
+    fn of(base: &Path) -> io::Result<Lock> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let directory = fs::File::open(base)?;
+            match directory.try_lock() {
+                // The last place takes the directory with it, and the next one makes another.
+                Ok(()) if is_at(&directory, base)? => return Ok(Lock { _directory: directory }),
+                Err(TryLockError::Error(error)) => return Err(error),
+                _ if Instant::now() < until => thread::sleep(LOOK),
+                _ => {
+                    let why = format!("another process keeps {} locked", base.display());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a directory that is open is the one at a path.
+fn is_at(directory: &fs::File, path: &Path) -> io::Result<bool> {
+    let (open, found) = (directory.metadata()?, fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (found.dev(), found.ino()))
+}
+
 impl Record {
     /// What is known at the start: this process is the server.
     pub(super) fn of_this_process(way: Way, made: bool) -> Record {
@@ -217,6 +267,7 @@ fn start_of(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_place_tells_what_was_noted_until_it_is_removed() {
@@ -233,5 +284,29 @@ mod tests {
         assert!(!Record { started: record.started + 1, ..record }.is_alive(), "the number again");
         place.remove().unwrap();
         assert_eq!((over(target), place.record()), (None, None));
+    }
+
+    #[test]
+    fn no_place_is_made_while_one_is_taken_apart() {
+        let [dead, next] = ["dead", "next"].map(|it| format!("test-{it}-{}", std::process::id()));
+        let place = Place::make(&dead).unwrap().expect("the name is free");
+        let record = Record::of_this_process(Way::Loop, false);
+        place.write(Path::new("/nonexistent/dead"), &record).unwrap();
+        let lock = place.hold(&record).unwrap().expect("it is the one");
+        let is_free = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let making = scope.spawn(|| {
+                let made = Place::make(&next).unwrap().expect("the name is free");
+                assert!(is_free.load(Ordering::SeqCst), "it was made before");
+                made
+            });
+            // Long enough for a thread that does not wait.
+            thread::sleep(Duration::from_millis(50));
+            is_free.store(true, Ordering::SeqCst);
+            drop(lock);
+            making.join().unwrap().remove().unwrap();
+        });
+        place.remove().unwrap();
+        assert!(place.hold(&record).unwrap().is_none(), "it is gone");
     }
 }

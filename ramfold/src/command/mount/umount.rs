@@ -5,7 +5,10 @@
 //!   server was killed unmounted; loop device, tree and place are removed here
 //! ```
 //!
-//! Invariant: if the directory is in use, its users are named and nothing changes. Locks: none.
+//! Invariant: if the directory is in use, its users are named and nothing changes. What is removed is
+//! of the disk that was judged, and never of one that has its name since.
+//!
+//! Locks: that of `place`, while what a killed server has left is removed.
 
 use std::fmt::Display;
 use std::fs;
@@ -86,11 +89,11 @@ fn last_words(place: &Place) -> String {
     text.lines().next_back().map_or_else(String::new, |line| format!("; it says: {line}"))
 }
 
-/// Removes what a killed server has left. If it ended by itself, nothing is there.
+/// Removes what a killed server has left. If it ended by itself, nothing is there, or a new disk of
+/// the same name, which stays.
 pub(super) fn clear(place: &Place, record: &Record, directory: &Path) -> Result<(), Failure> {
-    if place.record().is_none() {
-        return Ok(());
-    }
+    let held = place.hold(record).map_err(|error| Failure::about(place_of(place), error))?;
+    let Some(_held) = held else { return Ok(()) };
     for device in loops_over(&place.disk()) {
         tools::run("losetup", ["-d", &format!("/dev/{device}")])?;
     }
@@ -108,4 +111,23 @@ pub(super) fn clear(place: &Place, record: &Record, directory: &Path) -> Result<
         let _ = runtime::clear_abandoned(&control);
     }
     place.remove().map_err(|error| Failure::about(place_of(place), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another process may clear a place, and make it for a new disk, after this one has judged it.
+    #[test]
+    fn a_place_that_a_new_disk_has_taken_is_left_alone() {
+        let place = Place::make(&format!("test-taken-{}", std::process::id())).unwrap();
+        let (place, target) = (place.expect("the name is free"), Path::new("/nonexistent/taken"));
+        let new = Record::of_this_process(Way::Loop, false);
+        let judged = Record { started: new.started + 1, ..new.clone() };
+        place.write(target, &new).unwrap();
+        clear(&place, &judged, target).unwrap();
+        assert_eq!(place.record(), Some(new.clone()));
+        clear(&place, &new, target).unwrap();
+        assert_eq!(place.record(), None, "the one that was judged goes");
+    }
 }
