@@ -12,8 +12,8 @@
 //! | anything else | `ServeError::NotEmpty` or the system's error; it is left alone |
 //!
 //! Invariant: dropping a mount unmounts it, lazily if it is in use. A mount that was not made here
-//! is never unmounted, except that of a killed server. So a mount that another one covers stays, and
-//! one that was moved is unmounted where it is now.
+//! is never unmounted, except that of a killed server. So a mount that another one covers stays,
+//! and one that was moved is unmounted where it is now.
 //!
 //! Locks: none.
 

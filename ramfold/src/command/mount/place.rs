@@ -13,9 +13,9 @@
 //! Invariant: a place is its owner's alone, and goes with its disk. After a server that was killed,
 //! `ramfold umount` removes it, and so does the next disk of the same name.
 //!
-//! Locks: one, of the files' system, on the directory `mounts`: [`Lock`]. Who makes a place holds it,
-//! and so does who takes apart what a killed server has left. So that is never a new disk's. Making
-//! the directory of a place decides between two that take one name.
+//! Locks: one of the system's, on the directory `mounts`: [`Lock`]. A process that makes a place
+//! holds it, and so does one that takes apart what a killed server has left. So that is never a new
+//! disk's. Making the directory of a place decides between two that take one name.
 
 use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;
@@ -81,8 +81,8 @@ impl Place {
         Ok(Lock::of(&base).and_then(make).map(|()| place))
     }
 
-    /// Keeps others from making a place, if this one is still that of a disk that was judged. `None`
-    /// if it is gone, or another disk has taken it.
+    /// Keeps others from making a place, if this one is still that of a disk that was judged.
+    /// `None` if it is gone, or another disk has taken it.
     pub(super) fn hold(&self, judged: &Record) -> io::Result<Option<Lock>> {
         match Lock::of(self.folder.parent().unwrap_or(Path::new("/"))) {
             Ok(lock) => Ok((self.record().as_ref() == Some(judged)).then_some(lock)),

@@ -5,8 +5,8 @@
 //!   server was killed unmounted; loop device, tree and place are removed here
 //! ```
 //!
-//! Invariant: if the directory is in use, its users are named and nothing changes. What is removed is
-//! of the disk that was judged, and never of one that has its name since.
+//! Invariant: if the directory is in use, its users are named and nothing changes. What is removed
+//! is of the disk that was judged, and never of one that has its name since.
 //!
 //! Locks: that of `place`, while what a killed server has left is removed.
 

@@ -2,7 +2,7 @@
 //!
 //! | stage | at a signal | unmounted and closed |
 //! |---|---|---|
-//! | `Serving` | `Unmounted`; in use or covered: `Refused` | `Gone`, or `Ended` without other doors |
+//! | `Serving` | `Unmounted`; in use or covered: `Refused` | `Gone`; without other doors `Ended` |
 //! | `Refused` | `Unmounted`; in use: `Leaving`, lazily; covered: `Leaving` | the same |
 //! | `Unmounted` | none, and after `CLOSING` `Leaving` | `Ended` |
 //! | `Leaving` | the process ends | `Ended` |
