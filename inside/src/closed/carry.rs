@@ -15,8 +15,10 @@ pub(super) fn all(state: &mut State, old: &Range<usize>, place: usize) {
         let (start, end) = (old.start.max(group), old.end.min(group + GROUP));
         let mut there = reach::content(group);
         // If mappings run out, all of the group comes in while pages are copied.
-        for (page, _) in state.book.out(&(start..end)) {
-            there |= part(group, &(page..page + PAGE));
+        for (page, word) in state.book.out(&(start..end)) {
+            if let Place::Slot(_) = word.place() {
+                there |= part(group, &(page..page + PAGE));
+            }
         }
         for page in (start..end).step_by(PAGE) {
             let target = page - old.start + place;

@@ -12,14 +12,16 @@
 //! | anything else | `ServeError::NotEmpty` or the system's error; it is left alone |
 //!
 //! Invariant: dropping a mount unmounts it, lazily if it is in use. A mount that was not made here
-//! is never unmounted, except that of a killed server. So a mount that another one covers stays,
-//! and one that was moved is unmounted where it is now.
+//! is never unmounted, except that of a killed server. So a mount that another one covers stays.
+//! One that was moved is unmounted where it is now. The system uses the numbers of mounts and of
+//! file systems again, so a mount counts as this one only while its connection is open.
 //!
 //! Locks: none.
 
 use super::mountinfo::{self, Mounted};
 use crate::terms::{ServeError, shell};
 use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -47,6 +49,8 @@ pub(crate) struct Mount {
     point: PathBuf,
     /// The mount as the system lists it. `None` if it lists no mounts.
     listed: Option<Mounted>,
+    /// The connection, which tells whether the file system is still there.
+    device: OwnedFd,
 }
 
 /// Why a mount was not removed.
@@ -87,7 +91,14 @@ impl Mount {
             other => other.map_err(|errno| cannot(&point, errno.into()))?,
         };
         let listed = mountinfo::at(&point).filter(|found| found.kind == KIND);
-        Ok((Self { point, listed }, device))
+        match device.try_clone() {
+            Ok(own) => Ok((Self { point, listed, device: own }, device)),
+            Err(error) => {
+                // The first failure is told.
+                let _ = unmount(&point, true);
+                Err(cannot(&point, error))
+            }
+        }
     }
 
     /// Where it is, without symbolic links.
@@ -124,7 +135,7 @@ impl Mount {
             let is_listed = mountinfo::at(&self.point).is_some();
             return if is_listed { Ok(()) } else { unmount(&self.point, lazily) };
         };
-        let again = || mountinfo::again(listed).map_err(UnmountError::Failed);
+        let again = || self.now(listed).map_err(UnmountError::Failed);
         let Some(found) = again()? else { return Ok(()) };
         if let Some(cover) = mountinfo::cover(&found).map_err(UnmountError::Failed)? {
             return Err(UnmountError::Covered(cover));
@@ -132,6 +143,24 @@ impl Mount {
         let outcome = unmount(&found.point, lazily);
         // Another process may have been faster.
         outcome.or_else(|why| if matches!(again(), Ok(None)) { Ok(()) } else { Err(why) })
+    }
+
+    /// The mount as it is now. `None` if it is gone.
+    fn now(&self, listed: &Mounted) -> io::Result<Option<Mounted>> {
+        let found = mountinfo::again(listed)?;
+        // The numbers of a file system that is gone may be another one's, so this is asked after
+        // the list was read. One that the kernel has cut off is dead, and is still there.
+        let is_cut_off = |found: &Mounted| {
+            found == listed && fs::symlink_metadata(&self.point).is_err_and(|error| is_dead(&error))
+        };
+        Ok(found.filter(|found| self.is_open() || is_cut_off(found)))
+    }
+
+    /// Whether the file system is there. As long as it is, no other one has its device number.
+    fn is_open(&self) -> bool {
+        let mut device = [PollFd::new(&self.device, PollFlags::IN)];
+        let polled = poll(&mut device, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_ok() && !device[0].revents().contains(PollFlags::ERR)
     }
 }
 
@@ -265,4 +294,31 @@ fn errno_of(error: &io::Error) -> Errno {
 
 fn cannot(path: &Path, source: io::Error) -> ServeError {
     ServeError::Mount { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that ended unmounted the tree of the next one, which had got its numbers.
+    #[test]
+    fn a_mount_with_the_numbers_of_one_that_is_gone_is_another() {
+        if !rustix::process::geteuid().is_root() || fs::metadata(DEVICE).is_err() {
+            println!("skipped: needs root and {DEVICE}");
+            return;
+        }
+        let [gone, next] = ["gone", "next"].map(|name| {
+            std::env::temp_dir().join(format!("ramfold-{name}-{}", std::process::id()))
+        });
+        let (mut old, _old_device) = Mount::new(&gone).unwrap();
+        old.unmount().unwrap();
+        let (new, _new_device) = Mount::new(&next).unwrap();
+        // Which numbers the system takes depends on what else is mounted at the time.
+        old.listed = new.listed.clone();
+        old.unmount_lazily().unwrap();
+        assert_eq!(mountinfo::at(&next), new.listed, "it stays");
+        new.unmount().unwrap();
+        assert_eq!(mountinfo::at(&next), None);
+        [gone, next].iter().for_each(|path| fs::remove_dir(path).unwrap());
+    }
 }

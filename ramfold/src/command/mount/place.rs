@@ -13,9 +13,9 @@
 //! Invariant: a place is its owner's alone, and goes with its disk. After a server that was killed,
 //! `ramfold umount` removes it, and so does the next disk of the same name.
 //!
-//! Locks: one of the system's, on the directory `mounts`: [`Lock`]. A process that makes a place
-//! holds it, and so does one that takes apart what a killed server has left. So that is never a new
-//! disk's. Making the directory of a place decides between two that take one name.
+//! Locks: [`Lock`], which other processes take too. It is on the directory `mounts`. Who makes a
+//! place holds it, and so does who takes apart what a killed server has left. So that is never a
+//! new disk's. Making the directory of a place decides between two that take one name.
 
 use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;

@@ -1,6 +1,6 @@
 //! How far the ending of a server with a mount has come, and what is said at each step.
 //!
-//! | stage | at a signal | unmounted and closed |
+//! | stage | at a signal | closed |
 //! |---|---|---|
 //! | `Serving` | `Unmounted`; in use or covered: `Refused` | `Gone`; without other doors `Ended` |
 //! | `Refused` | `Unmounted`; in use: `Leaving`, lazily; covered: `Leaving` | the same |
