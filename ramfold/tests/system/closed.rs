@@ -8,6 +8,7 @@
 
 use crate::programs::{Rig, assert_within, rig, texts};
 use crate::rig::{BINARY, needs, needs_root, succeed, tool};
+use crate::runs::named_by;
 
 const LIMIT: &str = "32M";
 
@@ -142,11 +143,9 @@ fn a_program_of_go_is_left_alone() {
     let mut compiler = tool("cc");
     compiler.args(["-O1", "-pthread", "-include"]).arg(&path).arg("-o").arg(&program);
     succeed(compiler.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c")));
-    let mut command = rig.run(&["--limit", LIMIT]);
-    let output = command.env("RAMFOLD_PATH", "closed").arg("--").arg(&program).arg("walk").output();
-    let (out, err) = texts(&output.expect("it starts"));
-    assert_eq!(out, "right\n", "{err}");
-    assert!(err.contains("does not fold: it is a Go program"), "{err}");
+    let mut command = rig.run(&["--limit", LIMIT, "--"]);
+    let said = named_by(command.env("RAMFOLD_PATH", "closed").arg(&program).arg("waits"));
+    assert!(said.contains("does not fold: it is a Go program"), "{said}");
 }
 
 /// `1.5 GiB` are mapped before it folds, and most of it is filled as fast as a thread can. The

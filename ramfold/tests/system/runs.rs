@@ -223,8 +223,13 @@ fn a_run_that_is_killed_has_a_report() {
 /// What is said of a program that does not fold, run by these words. It is ended then.
 #[track_caller]
 fn named(rig: &Rig, words: &[&str]) -> String {
-    let mut command = rig.run(&["--limit", "64M", "--"]);
-    let child = command.args(words).stderr(Stdio::piped()).stdout(Stdio::null());
+    named_by(rig.run(&["--limit", "64M", "--"]).args(words))
+}
+
+/// The same, run by a command.
+#[track_caller]
+pub(crate) fn named_by(command: &mut Command) -> String {
+    let child = command.stderr(Stdio::piped()).stdout(Stdio::null());
     let mut child = child.spawn().expect("it starts");
     let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let line = lines.map_while(Result::ok).find(|line| line.contains("does not fold"));
