@@ -20,13 +20,21 @@ fn folds_and_is_right(rig: &Rig, claim: &str) -> String {
 
 #[track_caller]
 fn is_right(rig: &Rig, claim: &str, limit: &str) -> String {
-    let mut command = rig.run(&["--limit", limit]);
-    command.env("RAMFOLD_PATH", "closed").arg("--").arg(&rig.program).arg(claim);
-    let output = command.output().expect("it starts");
-    let (out, err) = texts(&output);
-    assert!(output.status.success() && out == "right\n", "{:?}\n{out}{err}", output.status);
-    assert!(err.contains("pages left"), "{err}");
-    err
+    // On a machine with much to do, a program of a tenth of a second may end before its pager runs.
+    const RUNS: usize = 3;
+    for run in 1.. {
+        let mut command = rig.run(&["--limit", limit]);
+        command.env("RAMFOLD_PATH", "closed").arg("--").arg(&rig.program).arg(claim);
+        let output = command.output().expect("it starts");
+        let (out, err) = texts(&output);
+        assert!(output.status.success() && out == "right\n", "{:?}\n{out}{err}", output.status);
+        if err.contains("pages left") {
+            return err;
+        }
+        let was_short = err.contains("it ended before its memory was looked at");
+        assert!(was_short && run < RUNS, "run {run}: {err}");
+    }
+    unreachable!("the last run returns or fails")
 }
 
 macro_rules! claims {
