@@ -14,6 +14,10 @@
 //! whose pages the system did not take back has no owner. It is tried again when there is no empty
 //! segment.
 //!
+//! Without a userfaultfd pages are copied to a segment. There one segment without an owner is
+//! *warm*: its pages stay in memory without present bits, and the next owner's pages overwrite
+//! them. Otherwise each copy would begin with a fault, in which the system zeroes a new page.
+//!
 //! Invariant G2: a page that is in memory without a present bit is zeros. Its segment is *strewn*
 //! from before the page came until all pages of the segment were discarded. Such pages come if a
 //! thread serves faults and the program locks its memory (`mlockall`). The system then faults every
@@ -79,6 +83,7 @@ struct FreeSegments {
     empty: Vec<u32>,
     /// Segments that may have pages.
     unclean: Vec<u32>,
+    warm: Option<u32>,
 }
 
 impl Staging {
@@ -113,6 +118,7 @@ impl Staging {
                 FreeSegments {
                     empty: (0..segments).rev().collect(),
                     unclean: Vec::with_capacity(segments as usize),
+                    warm: None,
                 },
             ),
             segments: segments as usize,
@@ -127,6 +133,11 @@ impl Staging {
     pub fn take(self: &Arc<Staging>) -> Result<Option<Segment>, HostError> {
         let number = {
             let mut free = self.free.lock();
+            if let Some(number) = free.warm.take() {
+                let mut segment = self.segment(number, 0);
+                segment.is_warm = true;
+                return Ok(Some(segment));
+            }
             match free.empty.pop() {
                 Some(number) if !self.memory.is_strewn(number) => {
                     return Ok(Some(self.segment(number, 0)));
@@ -145,7 +156,7 @@ impl Staging {
     }
 
     fn segment(self: &Arc<Staging>, number: u32, present: u64) -> Segment {
-        Segment { staging: Arc::clone(self), number, present }
+        Segment { staging: Arc::clone(self), number, present, is_warm: false }
     }
 
     /// Number of segments.
@@ -155,6 +166,12 @@ impl Staging {
 
     /// Number of segments in use.
     pub fn used(&self) -> usize {
+        let free = self.free.lock();
+        self.segments - free.empty.len() - usize::from(free.warm.is_some())
+    }
+
+    /// Number of segments that may have pages in memory: those in use, and the warm one.
+    pub fn in_memory(&self) -> usize {
         self.segments - self.free.lock().empty.len()
     }
 
@@ -183,12 +200,14 @@ impl StagingMemory {
     }
 }
 
-/// A segment with its owner. Dropping it discards its pages.
+/// A segment with its owner. Dropping it discards its pages, or leaves them to the next owner.
 #[derive(Debug)]
 pub struct Segment {
     staging: Arc<Staging>,
     number: u32,
     present: u64,
+    /// Pages without a present bit may be in memory too.
+    is_warm: bool,
 }
 
 /// `count` places of a segment from `at` on; `None` if it has not as many.
@@ -245,17 +264,33 @@ impl Segment {
         let strewn = &self.staging.memory.strewn[self.number as usize];
         // SeqCst pairs with the store in `StagingMemory::serve`, so that the flag of a page that
         // comes later stays. It is cleared first, because such a page is not discarded.
-        let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
+        let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0 || self.is_warm;
         let pages = any.then_some(first..first + SEGMENT_PAGES);
         // SAFETY: because of `&mut self` there is no reference to the pages.
         unsafe { self.staging.memory.mapping.discard(pages.unwrap_or(0..0))? };
-        self.present = 0;
+        (self.present, self.is_warm) = (0, false);
         Ok(())
+    }
+
+    /// Leaves the pages in memory for the next owner. False if another segment is warm already, or
+    /// if pages move to segments.
+    fn stay_warm(&self) -> bool {
+        let has_pages = self.present != 0 || self.is_warm;
+        if self.staging.memory.path.mode() != FaultMode::Protection || !has_pages {
+            return false;
+        }
+        let mut free = self.staging.free.lock();
+        let stays = free.warm.is_none();
+        free.warm = free.warm.or(Some(self.number));
+        stays
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if self.stay_warm() {
+            return;
+        }
         // If the system refuses to discard the pages, none could be moved there.
         let empty = self.clear().is_ok();
         let mut free = self.staging.free.lock();

@@ -150,6 +150,40 @@ unsafe impl Server for Returning {
     }
 }
 
+/// One segment keeps its memory for the next owner, who finds none of the pages in it.
+#[test]
+fn memory_of_one_segment_is_used_again() {
+    let mut at = setting_in(MODE).expect("protection");
+    let segments = || [at.staging.used(), at.staging.in_memory()];
+    let [mut first, mut second] =
+        [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
+    assert_eq!(at.span.move_out(0, 8, &mut first, 0).pages, 8);
+    assert_eq!(at.span.move_out(8, 8, &mut second, 8).pages, 8);
+    drop(first);
+    assert_eq!(segments(), [1, 2]);
+    drop(second);
+    assert_eq!(segments(), [0, 1]);
+    let mut again = at.staging.take().expect("taken back").expect("free");
+    assert_eq!(segments(), [1, 1]);
+    assert!((0..64).all(|page| again.page(page).is_none()), "nothing moved there");
+    assert_eq!(at.span.move_out(16, 8, &mut again, 4).pages, 8);
+    assert!((4..12).all(|place| again.page(place).is_some_and(|page| page[9] == place as u8 + 13)));
+    // It has memory, even if nothing moves there.
+    let other = at.staging.take().expect("taken back").expect("free");
+    drop(again);
+    drop(at.staging.take());
+    assert_eq!(segments(), [1, 2]);
+    drop(other);
+    assert_eq!(segments(), [0, 1]);
+    let mut both = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
+    assert!(at.staging.take().expect("taken back").is_none(), "there are two");
+    for (number, segment) in both.iter_mut().enumerate() {
+        assert_eq!(at.span.move_out(30 + number, 1, segment, 0).pages, 1);
+    }
+    assert_eq!([0, 1].map(|number| both[number].page(0).map(|page| page[9])), [Some(31), Some(32)]);
+    assert_eq!((at.fill(0, 24, 3).pages, whole(&mut at.memory)[24 * PAGE_SIZE]), (24, 25));
+}
+
 /// The page that is gone would read as zeros, or be another mapping's.
 #[test]
 fn memory_that_other_code_has_unmapped_ends_the_process() {

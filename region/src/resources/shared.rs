@@ -96,7 +96,7 @@ impl<R> Shared<R> {
 
     /// The most bytes that staging and the buffers for decoded pages take.
     pub(crate) fn buffer_bytes(&self) -> u64 {
-        let staged = self.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
+        let staged = self.staging.in_memory() * SEGMENT_PAGES * PAGE_SIZE;
         let read = self.read_buffers.get().map_or(0, Buffers::heap_bytes);
         staged as u64 + read + self.buffers.heap_bytes() + self.staging.heap_bytes()
     }

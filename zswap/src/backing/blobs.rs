@@ -18,7 +18,9 @@
 //!   were written and before an entry names them. A thread reads the entry and the version under
 //!   the cell's lock, and then the disk. If it afterwards finds both unchanged, it has read the
 //!   bytes of the entry, and no bytes of the sectors' next use.
-//! - I3 a blob that comes back is compared with a checksum that is kept in memory. The checksum is
+//! - I3 no sector is used again that a write may still change, although nobody waits for it
+//!   ([`Disk::may_still_change`]). Such a write would bring the bytes of an earlier blob.
+//! - I4 a blob that comes back is compared with a checksum that is kept in memory. The checksum is
 //!   keyed and bound to the sector, so a process that can write to the disk can only guess it. The
 //!   key is nowhere on the disk, unlike the epoch.
 //!
@@ -120,7 +122,7 @@ impl Backing {
     /// Gives a bridge's sectors back.
     pub(crate) fn free_bridge(&self, bridge: Bridge) {
         if bridge.sectors > 0 {
-            self.sectors.free(bridge.sector, bridge.sectors);
+            self.give_back(bridge.sector, bridge.sectors);
         }
     }
 
@@ -154,7 +156,26 @@ impl Backing {
 
     /// Gives the sectors of a blob back.
     pub(crate) fn free(&self, at: OnDisk) {
-        self.sectors.free(at.sector, at.sectors());
+        self.give_back(at.sector, at.sectors());
+    }
+
+    fn give_back(&self, sector: u32, count: u32) {
+        let bytes = |sectors: u32| u64::from(sectors) * SECTOR as u64;
+        if self.disk.may_still_change(bytes(sector), bytes(count)) {
+            self.sectors.quarantine(count);
+        } else {
+            self.sectors.free(sector, count);
+        }
+    }
+
+    /// Sectors that are not used again (I3).
+    pub(crate) fn quarantined(&self) -> u64 {
+        self.sectors.quarantined()
+    }
+
+    /// The same in bytes.
+    pub(crate) fn quarantined_bytes(&self) -> u64 {
+        self.quarantined() * SECTOR as u64
     }
 
     /// The version of the window that a blob lies in. The caller has locked the cell that names the
@@ -203,14 +224,21 @@ impl Backing {
         self.sectors.is_claimed(at.sector, at.sectors())
     }
 
-    /// Sectors in use, and all sectors. Neither counts the header's.
+    /// Sectors in use without those that are quarantined, and all sectors. Neither counts the
+    /// header's.
     pub(crate) fn sectors(&self) -> (u64, u64) {
         self.sectors.used()
     }
 
-    /// Sectors in use, counted from the bitmap for a check.
+    /// Sectors that cannot be taken, counted from the bitmap for a check.
     pub(crate) fn recount(&self) -> u64 {
         self.sectors.recount()
+    }
+
+    /// Quarantines sectors that are in use, for a test of a recount.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn quarantine(&self, count: u32) {
+        self.sectors.quarantine(count);
     }
 
     /// Counts a sector too many, for a test of a recount.

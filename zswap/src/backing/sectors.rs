@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Sectors are taken by next fit. Pages that leave memory together then lie together. While the
-//! disk has room behind the last blob, a batch is one run.
+//! disk has room behind the last blob, a batch is one run. Sectors that a write may still change,
+//! although nobody waits for it, are *quarantined* instead of given back: their bits stay set.
 //!
 //! Invariants
-//! - I1 while no bit changes, `used` is the number of bits set, without the header's.
+//! - I1 while no bit changes, `used` and `quarantined` together are the number of bits set, without
+//!   the header's.
 //! - I2 a search that found nothing is noted with a value of `freed`. It saw all bits that were
 //!   cleared before `freed` had that value.
 //!
@@ -37,6 +39,7 @@ impl Default for Next {
 pub(super) struct Sectors {
     words: Table<AtomicU64>,
     used: AtomicU64,
+    quarantined: AtomicU64,
     /// Times that sectors were given back. `vain` has, for each length of a blob, the value of this
     /// count at the last search that found nothing. While the count is unchanged, a new search
     /// would find nothing either.
@@ -47,7 +50,8 @@ pub(super) struct Sectors {
 impl Sectors {
     pub(super) fn new(words: Table<AtomicU64>) -> Sectors {
         let vain = std::array::from_fn(|_| AtomicU64::new(u64::MAX));
-        Sectors { words, used: AtomicU64::new(0), freed: AtomicU64::new(0), vain }
+        let (used, quarantined) = (AtomicU64::new(0), AtomicU64::new(0));
+        Sectors { words, used, quarantined, freed: AtomicU64::new(0), vain }
     }
 
     /// Claims `count` free sectors in a row, of one window: 1 to 8.
@@ -106,6 +110,20 @@ impl Sectors {
         // Release pairs with the load in `claim`, so that a thread that sees the count sees the
         // bits.
         self.freed.fetch_add(1, Ordering::Release);
+    }
+
+    /// Ends the use of sectors that are not taken again.
+    pub(super) fn quarantine(&self, count: u32) {
+        // relaxed: a total.
+        self.used.fetch_sub(u64::from(count), Ordering::Relaxed);
+        // relaxed: as above.
+        self.quarantined.fetch_add(u64::from(count), Ordering::Relaxed);
+    }
+
+    /// Sectors that are not taken again.
+    pub(super) fn quarantined(&self) -> u64 {
+        // relaxed: a total.
+        self.quarantined.load(Ordering::Relaxed)
     }
 
     /// Claims exactly these sectors, of one window. False if one of them is in use.
@@ -200,7 +218,8 @@ mod tests {
 
     proptest! {
         /// Against a twin with a bool per sector: claimed sectors were free and lie within a
-        /// window. A claim is refused only if there is no such place.
+        /// window. A claim is refused only if there is no such place. Some sectors are quarantined
+        /// when their use ends, and stay taken.
         #[test]
         fn claims_are_free_sectors(
             steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300),
@@ -208,7 +227,7 @@ mod tests {
             let (windows, mut next) = (4usize, Next::default());
             let (sectors, mut twin) = (sectors(windows), vec![false; windows * 64]);
             twin[..64].fill(true);
-            let mut held: Vec<(u32, u32)> = Vec::new();
+            let (mut held, mut quarantined) = (Vec::<(u32, u32)>::new(), 0);
             for (kind, pick) in steps {
                 if kind < 8 {
                     let count = kind + 1;
@@ -226,11 +245,18 @@ mod tests {
                 } else if !held.is_empty() {
                     let (first, count) = held.swap_remove(pick as usize % held.len());
                     prop_assert!(sectors.is_claimed(first, count));
-                    sectors.free(first, count);
-                    twin[first as usize..(first + count) as usize].fill(false);
+                    if kind == 11 {
+                        sectors.quarantine(count);
+                        quarantined += u64::from(count);
+                    } else {
+                        sectors.free(first, count);
+                        twin[first as usize..(first + count) as usize].fill(false);
+                    }
                 }
-                let used = twin[64..].iter().filter(|&&used| used).count() as u64;
-                prop_assert_eq!((sectors.used().0, sectors.recount()), (used, used));
+                let taken = twin[64..].iter().filter(|&&used| used).count() as u64;
+                prop_assert_eq!(sectors.quarantined(), quarantined);
+                let used = taken - quarantined;
+                prop_assert_eq!((sectors.used().0, sectors.recount()), (used, taken));
             }
         }
     }

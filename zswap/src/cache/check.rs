@@ -198,9 +198,13 @@ impl Core {
             return Err(format!("{interned} cells use interned words, counted {uses}"));
         }
         let Some(backing) = &self.backing else { return Ok(()) };
-        let (used, bits) = (backing.sectors().0, backing.recount());
-        if used != sectors || bits != sectors {
-            return Err(format!("entries have {sectors} sectors, {used} counted, {bits} bits set"));
+        let (used, quarantined) = (backing.sectors().0, backing.quarantined());
+        let bits = backing.recount();
+        if used != sectors || bits != sectors + quarantined {
+            return Err(format!(
+                "entries have {sectors} sectors, {used} counted, {bits} bits set; \
+                 {quarantined} are quarantined"
+            ));
         }
         Ok(())
     }

@@ -23,6 +23,7 @@
 use std::fmt;
 
 use super::zswap::Zswap;
+use crate::backing::Backing;
 use crate::cells::{Event, kind};
 
 /// The counters of a cache. They count pages or times, unless the name says bytes or size.
@@ -70,6 +71,9 @@ pub struct ZswapStat {
     pub write_back_fail: u64,
     /// Pages that stayed in memory because the disk was full.
     pub disk_full: u64,
+    /// Bytes of the disk that no page gets again, because a write that was given up may still
+    /// change them.
+    pub disk_quarantined_bytes: u64,
     /// Bytes of compressed and raw objects.
     pub compr_data_size: u64,
     /// Bytes of objects that were invalidated and that the memory's worker has yet to free.
@@ -82,7 +86,7 @@ pub struct ZswapStat {
 
 impl ZswapStat {
     /// Every counter by its name, in the order of the structure: for a table or for JSON.
-    pub fn named(&self) -> [(&'static str, u64); 25] {
+    pub fn named(&self) -> [(&'static str, u64); 26] {
         [
             ("pool_limit_hit", self.pool_limit_hit),
             ("reject_reclaim_fail", self.reject_reclaim_fail),
@@ -105,6 +109,7 @@ impl ZswapStat {
             ("disk_load_fail", self.disk_load_fail),
             ("write_back_fail", self.write_back_fail),
             ("disk_full", self.disk_full),
+            ("disk_quarantined_bytes", self.disk_quarantined_bytes),
             ("compr_data_size", self.compr_data_size),
             ("pending_bytes", self.pending_bytes),
             ("object_bytes_resident", self.object_bytes_resident),
@@ -159,6 +164,7 @@ impl Zswap {
             disk_load_fail: times(Event::DiskLoadFail),
             write_back_fail: times(Event::WriteBackFail),
             disk_full: times(Event::DiskFull),
+            disk_quarantined_bytes: core.backing.as_ref().map_or(0, Backing::quarantined_bytes),
             compr_data_size: tally.bytes,
             pending_bytes: core.counters.pending().bytes,
             object_bytes_resident: core.pool.object_bytes_resident(),

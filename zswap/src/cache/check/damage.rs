@@ -175,6 +175,9 @@ fn wrong_sectors_of_the_disk_are_found() {
     shows(claimed, &format!("{sectors} sectors, {} counted, {0} bits set", sectors + 1));
     let miscounted = |it: &Damaged| it.core().backing.as_ref().expect("it has one").miscount();
     shows(miscounted, &format!("{sectors} sectors, {} counted, {sectors} bits set", sectors + 1));
+    let gone = |it: &Damaged| it.core().backing.as_ref().expect("it has one").quarantine(2);
+    let less = format!("{} counted, {sectors} bits set; 2 are quarantined", sectors - 2);
+    shows(gone, &less);
     let freed = |it: &Damaged| it.core().backing.as_ref().expect("it has one").free(it.place());
     shows(freed, "claimed false, for itself true");
     let twice = |it: &Damaged| {
