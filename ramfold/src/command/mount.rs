@@ -110,14 +110,13 @@ fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
 }
 
 fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Result<u64, Failure> {
-    let place = take_place(args, &target.directory).inspect_err(|_| target.undo())?;
-    let served = place
-        .write(&target.directory, &Record::of_this_process(way, target.made))
-        .and_then(|()| serve_in(args, standing, way, target, &place));
+    let record = Record::of_this_process(way, target.made);
+    let place = take_place(args, &target.directory, &record).inspect_err(|_| target.undo())?;
+    let served = serve_in(args, standing, way, target, &place);
     target.undo();
-    // The last step, by which others see the end. If the place is not empty, something of it is
-    // still mounted, and `ramfold umount` says what.
-    let _ = place.remove();
+    // The last step, by which others see the end. If something of it is still mounted, the place
+    // stays, and `ramfold umount` says what.
+    let _ = place.leave();
     served
 }
 
@@ -187,7 +186,8 @@ fn serve_args(args: &Mount, place: &Place) -> Result<Serve, Failure> {
 }
 
 /// Takes a place for the disk, under the name that was given or that of its directory.
-fn take_place(args: &Mount, directory: &Path) -> Result<Place, Failure> {
+fn take_place(args: &Mount, directory: &Path, record: &Record) -> Result<Place, Failure> {
+    let place_called = |name: &str| place_called(name, directory, record);
     if let Some(name) = &args.disk.name {
         return place_called(name)?.ok_or_else(|| {
             Failure::about(format!("--name {name}"), "another mounted disk has this name")
@@ -203,8 +203,9 @@ fn take_place(args: &Mount, directory: &Path) -> Result<Place, Failure> {
 }
 
 /// Makes the place of a name. One that a killed server has left is replaced.
-fn place_called(name: &str) -> Result<Option<Place>, Failure> {
-    if let Some(place) = Place::make(name)? {
+fn place_called(name: &str, directory: &Path, new: &Record) -> Result<Option<Place>, Failure> {
+    let make = || Place::make(name, directory, new);
+    if let Some(place) = make()? {
         return Ok(Some(place));
     }
     let old = Place::called(name)?;
@@ -213,7 +214,7 @@ fn place_called(name: &str) -> Result<Option<Place>, Failure> {
         return Ok(None);
     }
     umount::clear(&old, &record, &target)?;
-    Place::make(name)
+    make()
 }
 
 /// A name for the disk of a directory: its last part, with nothing that a name may not have.

@@ -60,6 +60,7 @@ mod far;
 mod figures;
 mod filesystem;
 mod frames;
+mod interrupted;
 mod io_uring;
 mod jobs;
 mod lifecycle;

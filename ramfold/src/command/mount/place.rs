@@ -13,9 +13,9 @@
 //! Invariant: a place is its owner's alone, and goes with its disk. After a server that was killed,
 //! `ramfold umount` removes it, and so does the next disk of the same name.
 //!
-//! Locks: [`Lock`], which other processes take too. It is on the directory `mounts`. Who makes a
-//! place holds it, and so does who takes apart what a killed server has left. So that is never a
-//! new disk's. Making the directory of a place decides between two that take one name.
+//! Locks: [`Lock`], which other processes take too. It is on the directory `mounts`. A thread holds
+//! it while it makes a place with its record, or removes a place. So what is taken apart is never
+//! a new disk's, and a place without a record is that of a process which was killed meanwhile.
 
 use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
 use std::io;
@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
+use serve::fuse::mounted_at;
 use serve::runtime::{self, SYSTEM};
 
 use super::way::Way;
@@ -57,15 +58,20 @@ pub(super) struct Record {
 }
 
 impl Place {
-    /// Makes the place of a disk. `None` if the name is taken.
-    pub(super) fn make(name: &str) -> Result<Option<Place>, Failure> {
-        let mut outcome = Place::try_make(name)?;
+    /// Makes the place of a disk over `target`. `None` if the name is taken.
+    pub(super) fn make(
+        name: &str,
+        target: &Path,
+        record: &Record,
+    ) -> Result<Option<Place>, Failure> {
+        let try_make = || Place::try_make(name, target, record);
+        let mut outcome = try_make()?;
         for _ in 1..TRIES {
             // The last disk that ended meanwhile has removed the directory above.
             if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
                 break;
             }
-            outcome = Place::try_make(name)?;
+            outcome = try_make()?;
         }
         match outcome {
             Ok(place) => Ok(Some(place)),
@@ -74,11 +80,24 @@ impl Place {
         }
     }
 
-    fn try_make(name: &str) -> Result<io::Result<Place>, Failure> {
+    fn try_make(name: &str, target: &Path, record: &Record) -> Result<io::Result<Place>, Failure> {
         let base = base()?;
         let place = Place { folder: base.join(name) };
-        let make = |_lock| DirBuilder::new().mode(0o700).create(&place.folder);
+        let make = |_lock| {
+            if place.is_unfinished() {
+                place.remove()?;
+                // The directory above may be gone with it. Then this is tried once more.
+            }
+            DirBuilder::new().mode(0o700).create(&place.folder)?;
+            place.write(target, record).inspect_err(|_| drop(place.remove()))
+        };
         Ok(Lock::of(&base).and_then(make).map(|()| place))
+    }
+
+    /// Whether a process was killed while it made this place or removed it. The lock is held.
+    fn is_unfinished(&self) -> bool {
+        let is_there = fs::symlink_metadata(&self.folder).is_ok();
+        is_there && self.record().is_none() && mounted_at(&self.tree()).is_none()
     }
 
     /// Keeps others from making a place, if this one is still that of a disk that was judged.
@@ -120,21 +139,18 @@ impl Place {
     }
 
     /// Notes what is known of the disk.
-    pub(super) fn write(&self, target: &Path, record: &Record) -> Result<(), Failure> {
+    fn write(&self, target: &Path, record: &Record) -> io::Result<()> {
         let text = json!({
             "pid": record.pid,
             "started": record.started,
             "way": record.way.name(),
             "made": record.made,
         });
-        let write = || {
-            symlink(target, self.folder.join("target"))?;
-            fs::write(self.folder.join("record"), format!("{text}\n"))
-        };
-        write().map_err(|error| Failure::about(self.folder.display(), error))
+        symlink(target, self.folder.join("target"))?;
+        fs::write(self.folder.join("record"), format!("{text}\n"))
     }
 
-    /// What is known of the disk. `None` if its server ended before it knew.
+    /// What is known of the disk. `None` if its server was killed while it noted it.
     pub(super) fn record(&self) -> Option<Record> {
         let text = fs::read_to_string(self.folder.join("record")).ok()?;
         let value: Value = serde_json::from_str(&text).ok()?;
@@ -146,13 +162,23 @@ impl Place {
         })
     }
 
-    /// Removes the place. The tree must be unmounted: what is in it is not looked for.
+    /// Removes the place of this process.
+    pub(super) fn leave(&self) -> io::Result<()> {
+        let _lock = Lock::of(self.folder.parent().unwrap_or(Path::new("/")))?;
+        self.remove()
+    }
+
+    /// Removes the place. The lock is held. If something is still mounted over the tree, the place
+    /// stays as it is.
     pub(super) fn remove(&self) -> io::Result<()> {
+        match fs::remove_dir(self.tree()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         for file in ["target", "record", "log"] {
             // A place that is not complete has not all of them.
             let _ = fs::remove_file(self.folder.join(file));
         }
-        let _ = fs::remove_dir(self.tree());
         fs::remove_dir(&self.folder)?;
         // The directory above goes with the last place. Then only this one fails.
         let above = self.folder.parent().map(fs::remove_dir);
@@ -272,31 +298,49 @@ mod tests {
     #[test]
     fn a_place_tells_what_was_noted_until_it_is_removed() {
         let name = format!("test-{}", std::process::id());
-        let place = Place::make(&name).unwrap().expect("the name is free");
-        assert_eq!(Place::make(&name).unwrap(), None, "now it is taken");
-        assert_eq!(place.record(), None);
         let target = Path::new("/nonexistent/a b");
         let record = Record::of_this_process(Way::Fuse2fs, true);
-        place.write(target, &record).unwrap();
-        assert_eq!((place.record(), place.name()), (Some(record.clone()), name));
+        let make = || Place::make(&name, target, &record).unwrap();
+        let place = make().expect("the name is free");
+        assert_eq!(make(), None, "now it is taken");
+        assert_eq!((place.record(), place.name()), (Some(record.clone()), name.clone()));
         assert_eq!(over(target), Some(place.clone()));
         assert!(record.is_alive() && !record.is_stopped());
-        assert!(!Record { started: record.started + 1, ..record }.is_alive(), "the number again");
-        place.remove().unwrap();
+        let other = Record { started: record.started + 1, ..record.clone() };
+        assert!(!other.is_alive(), "the number again");
+        place.leave().unwrap();
         assert_eq!((over(target), place.record()), (None, None));
+    }
+
+    /// The name of such a place was once taken for ever.
+    #[test]
+    fn a_place_of_a_process_that_was_killed_meanwhile_is_made_anew() {
+        let name = format!("test-unfinished-{}", std::process::id());
+        let (target, record) =
+            (Path::new("/nonexistent/unfinished"), Record::of_this_process(Way::Loop, false));
+        let make = || Place::make(&name, target, &record).unwrap();
+        let place = make().expect("the name is free");
+        for left in [&["record"][..], &["record", "target"]] {
+            left.iter().for_each(|file| fs::remove_file(place.folder.join(file)).unwrap());
+            fs::create_dir(place.tree()).unwrap();
+            assert_eq!(make(), Some(place.clone()), "{left:?}");
+            assert_eq!(place.record(), Some(record.clone()));
+        }
+        place.leave().unwrap();
     }
 
     #[test]
     fn no_place_is_made_while_one_is_taken_apart() {
         let [dead, next] = ["dead", "next"].map(|it| format!("test-{it}-{}", std::process::id()));
-        let place = Place::make(&dead).unwrap().expect("the name is free");
-        let record = Record::of_this_process(Way::Loop, false);
-        place.write(Path::new("/nonexistent/dead"), &record).unwrap();
+        let (target, record) =
+            (Path::new("/nonexistent/dead"), Record::of_this_process(Way::Loop, false));
+        let make = |name| Place::make(name, target, &record).unwrap().expect("the name is free");
+        let place = make(&dead);
         let lock = place.hold(&record).unwrap().expect("it is the one");
         let is_free = AtomicBool::new(false);
         thread::scope(|scope| {
             let making = scope.spawn(|| {
-                let made = Place::make(&next).unwrap().expect("the name is free");
+                let made = make(&next);
                 assert!(is_free.load(Ordering::SeqCst), "it was made before");
                 made
             });
@@ -304,9 +348,9 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
             is_free.store(true, Ordering::SeqCst);
             drop(lock);
-            making.join().unwrap().remove().unwrap();
+            making.join().unwrap().leave().unwrap();
         });
-        place.remove().unwrap();
+        place.leave().unwrap();
         assert!(place.hold(&record).unwrap().is_none(), "it is gone");
     }
 }

@@ -5,13 +5,16 @@
 //!     '- ramfold mount DIR               prints its line, lets go of the streams, serves
 //!   ramfold mount DIR -- COMMAND       the same, and holds a pipe to it: at its end, by whatever
 //!                                      reason, the server unmounts
+//!
+//!   server    line ------------> | mounted             if the caller has ended before it could
+//!   caller           go on ----> |         '-> done    say "go on", the server unmounts
 //! ```
 //!
 //! Invariant: a server in the background has none of its caller's descriptors, terminal or
 //! directories. Locks: none.
 
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -67,8 +70,7 @@ impl Server {
         let program = std::env::current_exe().map_err(|error| Failure::about("ramfold", error))?;
         let mut command = Command::new(program);
         command.args(std::env::args_os().skip(1)).env(ROLE, standing.word());
-        command.stdout(Stdio::piped());
-        command.stdin(if standing == Standing::Tied { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stdin(Stdio::piped());
         if standing == Standing::Tied {
             // A manager is told by the command, if by anything.
             command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
@@ -77,16 +79,18 @@ impl Server {
             command.env("XDG_RUNTIME_DIR", directory);
         }
         let mut child = command.spawn().map_err(|error| Failure::about("ramfold", error))?;
-        let mut line = String::new();
-        let read = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut line));
-        read.transpose().map_err(|error| Failure::about("the server", error))?;
-        if line.is_empty() {
+        let failed = |error| Failure::about("the server", error);
+        let said = agree(&mut child).map_err(failed)?;
+        let Some(line) = said else {
             // It has said why.
-            let status = child.wait().map_err(|error| Failure::about("the server", error))?;
+            let status = child.wait().map_err(failed)?;
             return Err(Failure::Ended(status.code().unwrap_or(1)));
-        }
-        if standing == Standing::Background && line.trim() != MOUNTED {
-            mention(line.trim_end());
+        };
+        if standing == Standing::Background {
+            drop(child.stdin.take());
+            if line != MOUNTED {
+                mention(&line);
+            }
         }
         Ok(Server(child))
     }
@@ -99,8 +103,24 @@ impl Server {
     }
 }
 
-/// What a quiet server says instead of its line.
+/// The last word of a server that goes on. A quiet one says it instead of its line too.
 pub(super) const MOUNTED: &str = "mounted";
+/// What a caller answers to a server's line.
+const GO_ON: &[u8] = b"\n";
+
+/// Waits for a server's line, tells it to go on, and waits until it does. Gives the line; `None` if
+/// the server does not go on.
+fn agree(child: &mut Child) -> io::Result<Option<String>> {
+    let mut stdout = BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+    let (mut line, mut rest) = (String::new(), String::new());
+    stdout.read_line(&mut line)?;
+    if let Some(stdin) = &mut child.stdin {
+        // If this fails, the server has ended, and says no last word.
+        let _ = stdin.write_all(GO_ON);
+    }
+    stdout.read_to_string(&mut rest)?;
+    Ok((rest.trim_end() == MOUNTED).then(|| line.trim_end().to_owned()))
+}
 
 /// Begins the life of a server in the background: it leaves its caller's session.
 pub(super) fn leave_session() {
@@ -108,17 +128,24 @@ pub(super) fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Lets go of the caller's streams and directory. A tied server keeps standard error, because its
-/// caller waits, and standard input, by which it sees the caller's end.
+/// Lets go of the caller's streams and directory, if the caller is still there to hear of it. A
+/// tied server keeps standard error, because its caller waits, and standard input, by which it sees
+/// the caller's end.
 pub(super) fn let_go(standing: Standing, place: &Place) -> Result<(), Failure> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null");
     let let_go = |null: std::fs::File| {
         std::env::set_current_dir(Path::new("/"))?;
         if standing == Standing::Background {
+            let log = place.open_log()?;
+            if io::stdin().read_exact(&mut [0; GO_ON.len()]).is_err() {
+                let why = "the command was interrupted, so nothing stays mounted";
+                return Err(io::Error::other(why));
+            }
             dup2_stdin(&null)?;
-            dup2_stderr(place.open_log()?)?;
+            dup2_stderr(log)?;
         }
-        // The last, because its end tells the caller that all is done.
+        mention(MOUNTED);
+        // Its end tells the caller that all is done.
         Ok(dup2_stdout(&null)?)
     };
     null.and_then(let_go).map_err(|error| Failure::about("the server", error))

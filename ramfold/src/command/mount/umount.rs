@@ -39,7 +39,9 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
     let place = place::over(&directory)
         .ok_or_else(|| about(&"no disk of ramfold mount is there that belongs to this user"))?;
     let Some(record) = place.record() else {
-        return Err(Failure::about(place_of(&place), "it is being mounted or damaged"));
+        let why = "it is being mounted, or its server was killed while it began or ended; the next \
+                   disk of this name takes its place";
+        return Err(Failure::about(place_of(&place), why));
     };
     if record.is_stopped() {
         let pid = record.pid;
@@ -120,11 +122,11 @@ mod tests {
     /// Another process may clear a place, and make it for a new disk, after this one has judged it.
     #[test]
     fn a_place_that_a_new_disk_has_taken_is_left_alone() {
-        let place = Place::make(&format!("test-taken-{}", std::process::id())).unwrap();
-        let (place, target) = (place.expect("the name is free"), Path::new("/nonexistent/taken"));
+        let (name, target) =
+            (format!("test-taken-{}", std::process::id()), Path::new("/nonexistent/taken"));
         let new = Record::of_this_process(Way::Loop, false);
+        let place = Place::make(&name, target, &new).unwrap().expect("the name is free");
         let judged = Record { started: new.started + 1, ..new.clone() };
-        place.write(target, &new).unwrap();
         clear(&place, &judged, target).unwrap();
         assert_eq!(place.record(), Some(new.clone()));
         clear(&place, &new, target).unwrap();
