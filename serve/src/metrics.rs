@@ -51,17 +51,31 @@ impl MetricsFormat {
         }
     }
 
-    /// The form that a client asks for. Without a word it is that of Prometheus.
+    /// The form that a client asks for: the one it likes better, and OpenMetrics if it likes both
+    /// as well. OpenMetrics must be named. Without a word it is the form of Prometheus.
     fn of(headers: &str) -> Self {
         let accept = headers.lines().skip(1).filter_map(|line| line.split_once(':'));
         let accept = accept.filter(|(name, _)| name.trim().eq_ignore_ascii_case("accept"));
-        let mut ranges = accept.flat_map(|(_, value)| value.split(','));
-        let wanted = |range: &str| {
-            let range = range.to_ascii_lowercase().replace(' ', "");
-            range.starts_with("application/openmetrics-text") && !range.ends_with(";q=0")
+        let ranges = accept.flat_map(|(_, value)| value.split(',')).map(weighed);
+        let ranges: Vec<(String, f32)> = ranges.collect();
+        let weight_of = |names: &[&str]| {
+            // The first of the names that is there is the most exact one.
+            let of_name = |name| ranges.iter().find(|(range, _)| range == name);
+            names.iter().find_map(of_name).map_or(0.0, |(_, weight)| *weight)
         };
-        if ranges.any(wanted) { Self::OpenMetrics } else { Self::Prometheus }
+        let open = weight_of(&["application/openmetrics-text"]);
+        let plain = weight_of(&["text/plain", "text/*", "*/*"]);
+        if open > 0.0 && open >= plain { Self::OpenMetrics } else { Self::Prometheus }
     }
+}
+
+/// A range of media types without its parameters, and its weight: 0 to 1, and 1 without a word.
+fn weighed(range: &str) -> (String, f32) {
+    let text = range.to_ascii_lowercase().replace([' ', '\t'], "");
+    let mut parts = text.split(';');
+    let name = parts.next().unwrap_or_default().to_owned();
+    let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok());
+    (name, weight.unwrap_or(1.0))
 }
 
 /// Where to listen.
@@ -249,6 +263,20 @@ mod tests {
             ),
             ("GET /metrics HTTP/1.1\r\nAccept: text/plain", Ok(Prometheus)),
             ("GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;q=0", Ok(Prometheus)),
+            (
+                "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; q=0.3, */*;q=0.4",
+                Ok(Prometheus),
+            ),
+            (
+                "GET /metrics HTTP/1.1\r\nAccept: text/*;q=0.5, Application/OpenMetrics-Text;q=0.5",
+                Ok(OpenMetrics),
+            ),
+            (
+                "GET /metrics HTTP/1.1\r\nAccept: */*;q=0.9, text/plain;q=0.2\r\n\
+                 Accept: application/openmetrics-text;charset=utf-8;q=0.3",
+                Ok(OpenMetrics),
+            ),
+            ("GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-textual", Ok(Prometheus)),
             ("GET / HTTP/1.1", Err(Status::NotFound)),
             ("POST /other HTTP/1.1", Err(Status::NotFound)),
             ("POST /metrics HTTP/1.1", Err(Status::NotAllowed)),
