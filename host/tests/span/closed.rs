@@ -150,6 +150,46 @@ unsafe impl Server for Returning {
     }
 }
 
+/// Between what is closed and what is open there is no mapping left for a page that can only be
+/// read. It leaves all the same, because it joins what is closed.
+#[test]
+fn a_page_leaves_while_there_is_no_mapping_left() {
+    let test = "closed::a_page_leaves_while_there_is_no_mapping_left";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        if words.contains("skipped: ") {
+            return eprintln!("{words}");
+        }
+        return assert!(signal.is_none() && words.contains("it left"), "{signal:?}: {words}");
+    }
+    const TABLES_MAX: usize = 1 << 18;
+    let at = setting_in(MODE).expect("protection");
+    let [mut first, mut second] =
+        [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
+    assert_eq!(at.span.move_out(0, 8, &mut first, 0).pages, 8);
+    let tables = std::ptr::null_mut();
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory of this child, of which every second page is opened, so that each takes
+    // mappings of its own.
+    let is_out = unsafe {
+        let start = libc::mmap(tables, TABLES_MAX * 2 * PAGE_SIZE, libc::PROT_NONE, kind, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        let open = libc::PROT_READ | libc::PROT_WRITE;
+        (0..TABLES_MAX).any(|table| {
+            libc::mprotect(start.byte_add(table * 2 * PAGE_SIZE), PAGE_SIZE, open) != 0
+        })
+    };
+    if !is_out {
+        return eprintln!("skipped: needs a vm.max_map_count below {TABLES_MAX}");
+    }
+    let alone = at.span.move_out(30, 4, &mut second, 30);
+    assert_eq!(alone.pages, 0, "it is closed alone");
+    let moved = at.span.move_out(8, 4, &mut second, 8);
+    assert_eq!(moved, Transfer { pages: 4, stop: None });
+    assert!((8..12).all(|at| second.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
+    eprintln!("it left");
+}
+
 /// One segment keeps its memory for the next owner, who finds none of the pages in it.
 #[test]
 fn memory_of_one_segment_is_used_again() {
