@@ -24,7 +24,11 @@ use std::process::Command;
 /// The file systems measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum FileSystem {
+    /// As `mkfs.ext4` makes it
     Ext4,
+    /// As `ramfold mount` makes it: without a journal
+    Ext4Unjournaled,
+    /// As `mkfs.btrfs` makes it
     Btrfs,
 }
 
@@ -32,6 +36,7 @@ impl FileSystem {
     pub(super) fn name(self) -> &'static str {
         match self {
             FileSystem::Ext4 => "ext4",
+            FileSystem::Ext4Unjournaled => "ext4-unjournaled",
             FileSystem::Btrfs => "btrfs",
         }
     }
@@ -42,6 +47,11 @@ impl FileSystem {
             FileSystem::Ext4 => {
                 ("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0"][..], "e2fsprogs")
             }
+            FileSystem::Ext4Unjournaled => (
+                "mkfs.ext4",
+                &["-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal", "-E", "nodiscard"][..],
+                "e2fsprogs",
+            ),
             FileSystem::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"][..], "btrfs-progs"),
         };
         let mut command = Command::new(program);
@@ -52,7 +62,9 @@ impl FileSystem {
     /// The file system's own check, of one that is not mounted.
     fn check(self, device: &Path, lab: &Lab) -> Result<(), LabError> {
         let (program, options, package) = match self {
-            FileSystem::Ext4 => ("e2fsck", &["-f", "-n"][..], "e2fsprogs"),
+            FileSystem::Ext4 | FileSystem::Ext4Unjournaled => {
+                ("e2fsck", &["-f", "-n"][..], "e2fsprogs")
+            }
             FileSystem::Btrfs => ("btrfs", &["check", "--readonly"][..], "btrfs-progs"),
         };
         let mut command = Command::new(program);
