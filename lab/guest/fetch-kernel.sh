@@ -3,7 +3,8 @@
 #
 # usage: fetch-kernel.sh [-u] [-s SUITE] [CACHE_DIR]
 #   -u         look for a newer one even if one is cached
-#   -s SUITE   of this suite and no other, as bookworm-backports; implies -u
+#   -s SUITE   of this suite and no other, as bookworm-backports; implies -u. It is cached apart,
+#              so that it does not stand in for the newest one later
 #   CACHE_DIR  default: $XDG_CACHE_HOME/ramfold-guest, or ~/.cache/ramfold-guest
 #
 # Takes the newest plain amd64 kernel of sid, else of this release's backports, else of this
@@ -23,7 +24,7 @@ while getopts us: option; do
     esac
 done
 shift $((OPTIND - 1))
-cache=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/ramfold-guest}
+cache=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/ramfold-guest}${suites:+/$suites}
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 
 skip() {
