@@ -313,11 +313,13 @@ impl Ending {
                 Ok(Event::Finished) | Err(_) => break false,
                 Ok(_) => continue,
             }
-            // Some send two at once, and looking took a while.
-            if refused.is_some_and(|since| since.elapsed() < REPEAT) {
+            // Some send two at once, and looking took a while. The second one takes nothing from
+            // anybody.
+            let is_repeated = refused.is_some_and(|since| since.elapsed() < REPEAT);
+            let Err(why) = blocks.try_stop() else { break true };
+            if is_repeated {
                 continue;
             }
-            let Err(why) = blocks.try_stop() else { break true };
             if refused.is_some() {
                 break true;
             }
