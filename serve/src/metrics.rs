@@ -59,9 +59,13 @@ impl MetricsFormat {
         let ranges = accept.flat_map(|(_, value)| value.split(',')).map(weighed);
         let ranges: Vec<(String, f32)> = ranges.collect();
         let weight_of = |names: &[&str]| {
+            // Of one name there may be several versions.
+            let of_name = |name: &&str| {
+                let weights = ranges.iter().filter(|(range, _)| range == name);
+                weights.map(|(_, weight)| *weight).reduce(f32::max)
+            };
             // The first of the names that is there is the most exact one.
-            let of_name = |name| ranges.iter().find(|(range, _)| range == name);
-            names.iter().find_map(of_name).map_or(0.0, |(_, weight)| *weight)
+            names.iter().find_map(of_name).unwrap_or(0.0)
         };
         let open = weight_of(&["application/openmetrics-text"]);
         let plain = weight_of(&["text/plain", "text/*", "*/*"]);
@@ -277,6 +281,11 @@ mod tests {
                 Ok(OpenMetrics),
             ),
             ("GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-textual", Ok(Prometheus)),
+            (
+                "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=0.1;q=0.1, \
+                 application/openmetrics-text;version=1.0.0;q=0.9, text/plain;q=0.5",
+                Ok(OpenMetrics),
+            ),
             ("GET / HTTP/1.1", Err(Status::NotFound)),
             ("POST /other HTTP/1.1", Err(Status::NotFound)),
             ("POST /metrics HTTP/1.1", Err(Status::NotAllowed)),

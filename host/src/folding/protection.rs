@@ -2,15 +2,13 @@
 //! their bytes go through `/proc/self/mem`.
 //!
 //! ```text
-//!   out   mprotect(READ) ---> copy ---> mprotect(NONE) ---> MADV_DONTNEED
-//!   in    pwrite -----------> mprotect(READ | WRITE)
+//!   out   mprotect(NONE) ---> pread ---> MADV_DONTNEED      from the first step on, a touch is a
+//!   in    pwrite -----------> mprotect(READ | WRITE)        SIGSEGV, until the last step is done
 //! ```
 //!
-//! A touch of a closed page is a SIGSEGV until the page is open again, and so is a write to a page
-//! that is being copied. The system writes closed pages for this file, because a process may force
-//! its own memory as a debugger may. So no thread ever sees a page that is filled in part. It also
-//! reads them, if there is no mapping left for the step in which pages can only be read. The memory
-//! is private, so a forked child has a copy of its own.
+//! The system reads and writes closed pages for this file, because a process may force its own
+//! memory as a debugger may. So no thread ever sees a page that is filled in part. The memory is
+//! private, so a forked child has a copy of its own.
 //!
 //! A forked child has copies of the pages and of all that leads to them, and brings its own in. The
 //! open file stays bound to its parent, so the child opens it anew, once it sees that it is one. It
@@ -174,7 +172,7 @@ impl Protection {
         }
     }
 
-    /// Copies the open pages at `src` to `dst`, closes and discards them.
+    /// Closes the open pages at `src`, copies them to `dst`, and discards them.
     ///
     /// # Safety
     ///
@@ -182,19 +180,14 @@ impl Protection {
     /// - `src` is as many pages of a mapping of ours. Before they are opened again, they get the
     ///   bytes that a reference to them promises.
     pub(crate) unsafe fn move_out(&self, dst: usize, src: usize, pages: usize) -> Transfer {
-        // SAFETY: the caller's contract: a writer waits, and then a reader, until they are open.
-        let (was_copied, closed) = unsafe {
-            (self.copy_frozen(dst, src, pages), self.close(&(src..src + pages * PAGE_SIZE)))
-        };
-        if let Err(error) = closed {
+        // SAFETY: the caller's contract: a reader waits until they are open.
+        if let Err(error) = unsafe { self.close(&(src..src + pages * PAGE_SIZE)) } {
             return Transfer { pages: 0, stop: Some(not_protected(error)) };
         }
-        let read = copied(pages, |done| match was_copied {
-            true => Ok(pages),
+        let read = copied(pages, |done| {
+            let (to, from) = (dst + done * PAGE_SIZE, src + done * PAGE_SIZE);
             // SAFETY: the caller's contract, for the pages that are not done yet.
-            false => unsafe {
-                self.read(dst + done * PAGE_SIZE, src + done * PAGE_SIZE, pages - done)
-            },
+            unsafe { self.read(to, from, pages - done) }
         });
         let (left, end) = (src + read.pages * PAGE_SIZE, src + pages * PAGE_SIZE);
         // SAFETY: the pages that were not copied still have their bytes.
@@ -215,24 +208,6 @@ impl Protection {
         // SAFETY: nothing refers to them.
         let _ = unsafe { self.discard(&(copy..dst + read.pages * PAGE_SIZE)) };
         Transfer { pages: gone, stop: Some(Stop::Busy) }
-    }
-
-    /// Makes pages readable only, and copies them. False if the system refuses.
-    ///
-    /// # Safety
-    ///
-    /// Those of `move_out`. The pages are closed or opened afterwards.
-    unsafe fn copy_frozen(&self, dst: usize, src: usize, pages: usize) -> bool {
-        let len = pages * PAGE_SIZE;
-        // SAFETY: the caller's contract: a writer waits until they are open.
-        let frozen = unsafe { self.protect(&(src..src + len), MprotectFlags::READ) }.is_ok();
-        if frozen {
-            let from = std::ptr::with_exposed_provenance::<u8>(src);
-            let to = std::ptr::with_exposed_provenance_mut::<u8>(dst);
-            // SAFETY: the caller's contract. Nobody writes to the pages meanwhile.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-        }
-        frozen
     }
 
     /// Discards closed pages from `src` on, up to the first one that is locked. Returns how many.

@@ -55,6 +55,9 @@ impl Span {
             }
         };
         to.arrived(at, moved.pages);
+        if moved.pages < count {
+            to.may_have_more();
+        }
         moved
     }
 

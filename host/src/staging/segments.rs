@@ -9,19 +9,20 @@
 //! The memory is registered with the userfaultfd whose spans move pages here. Otherwise the system
 //! would refuse to move them.
 //!
-//! Invariant G1: a page of a segment is in memory exactly if its present bit is set. It is not
-//! written to while the bit is set. A segment has one owner, and only the owner reads it. A segment
-//! whose pages the system did not take back has no owner. It is tried again when there is no empty
-//! segment.
+//! Invariant G1: a page of a segment is in memory exactly if its present bit is set, unless the
+//! segment is warm. It is not written to while the bit is set. A segment has one owner, and only
+//! the owner reads it. A segment whose pages the system did not take back has no owner. It is tried
+//! again when there is no empty segment.
 //!
-//! Without a userfaultfd pages are copied to a segment. There one segment without an owner is
-//! *warm*: its pages stay in memory without present bits, and the next owner's pages overwrite
-//! them. Otherwise each copy would begin with a fault, in which the system zeroes a new page.
+//! Without a userfaultfd pages are copied to a segment. There one segment without an owner stays
+//! *warm*: its pages are in memory without present bits, nobody reads them, and those of the next
+//! owner overwrite them. Otherwise each copy would begin with a fault, in which the system zeroes a
+//! new page.
 //!
-//! Invariant G2: a page that is in memory without a present bit is zeros. Its segment is *strewn*
-//! from before the page came until all pages of the segment were discarded. Such pages come if a
-//! thread serves faults and the program locks its memory (`mlockall`). The system then faults every
-//! page in, and only a page lets it go on.
+//! Invariant G2: with a userfaultfd, a page that is in memory without a present bit is zeros. Its
+//! segment is *strewn* from before the page came until all pages of the segment were discarded.
+//! Such pages come if a thread serves faults and the program locks its memory (`mlockall`). The
+//! system then faults every page in, and only a page lets it go on.
 //!
 //! Lock: the list of free segments, a leaf.
 
@@ -148,6 +149,11 @@ impl Staging {
         };
         let Some(number) = number else { return Ok(None) };
         let mut segment = self.segment(number, u64::MAX);
+        if self.memory.copies() {
+            // What is there is overwritten.
+            (segment.present, segment.is_warm) = (0, true);
+            return Ok(Some(segment));
+        }
         let Err(error) = segment.clear() else { return Ok(Some(segment)) };
         // Dropping the segment puts it back.
         drop(segment);
@@ -193,6 +199,11 @@ impl Staging {
 }
 
 impl StagingMemory {
+    /// Whether pages are copied to segments, and not moved.
+    fn copies(&self) -> bool {
+        self.path.mode() == FaultMode::Protection
+    }
+
     fn is_strewn(&self, segment: u32) -> bool {
         // SeqCst pairs with the store in `serve`, so that a thread that finds a page which came
         // unasked finds the flag (G2).
@@ -240,6 +251,11 @@ impl Segment {
         places(at, count).is_some_and(|mut all| all.all(|page| self.present >> page & 1 == 1))
     }
 
+    /// Records that pages may be in memory that have not arrived, because a copy failed.
+    pub(crate) fn may_have_more(&mut self) {
+        self.is_warm |= self.staging.memory.copies();
+    }
+
     /// Records that `count` pages from `at` on have arrived.
     pub(crate) fn arrived(&mut self, at: usize, count: usize) {
         let all = places(at, count).expect("pages of the segment");
@@ -276,7 +292,7 @@ impl Segment {
     /// if pages move to segments.
     fn stay_warm(&self) -> bool {
         let has_pages = self.present != 0 || self.is_warm;
-        if self.staging.memory.path.mode() != FaultMode::Protection || !has_pages {
+        if !self.staging.memory.copies() || !has_pages {
             return false;
         }
         let mut free = self.staging.free.lock();

@@ -150,8 +150,7 @@ unsafe impl Server for Returning {
     }
 }
 
-/// Between what is closed and what is open there is no mapping left for a page that can only be
-/// read. It leaves all the same, because it joins what is closed.
+/// A page beside what is closed leaves all the same, because it takes no mapping of its own.
 #[test]
 fn a_page_leaves_while_there_is_no_mapping_left() {
     let test = "closed::a_page_leaves_while_there_is_no_mapping_left";

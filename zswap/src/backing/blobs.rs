@@ -83,7 +83,7 @@ impl Backing {
         let found = header::take(&*disk, epoch)?;
         let count = windows as usize;
         Ok(Backing {
-            sectors: Sectors::new(pool.table(count)?),
+            sectors: Sectors::new(pool.table(count)?, pool.table(count)?),
             sums: pool.table(count * WINDOW_SECTORS as usize)?,
             windows: Windows::new(pool.table(count)?),
             file: disk.file(),
@@ -122,7 +122,7 @@ impl Backing {
     /// Gives a bridge's sectors back.
     pub(crate) fn free_bridge(&self, bridge: Bridge) {
         if bridge.sectors > 0 {
-            self.give_back(bridge.sector, bridge.sectors);
+            self.sectors.free(bridge.sector, bridge.sectors);
         }
     }
 
@@ -136,13 +136,19 @@ impl Backing {
 
     /// Writes claimed sectors, from `sector` on.
     pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = survived(|| self.disk.write(u64::from(sector) * SECTOR as u64, bytes));
+        let written = survived(|| self.disk.write(offset_of(sector), bytes));
         self.written(sector, bytes.len());
         written
     }
 
-    /// Notes that claimed sectors were written by a caller that used the disk directly.
+    /// Notes that a caller that used the disk directly has written claimed sectors, or has failed
+    /// to.
     pub(crate) fn written(&self, sector: u32, len: usize) {
+        let changes = || self.disk.may_still_change(offset_of(sector), len as u64);
+        // A disk that panics here has not said that nothing changes.
+        if catch_unwind(AssertUnwindSafe(changes)).unwrap_or(true) {
+            self.sectors.taint(sector, (len / SECTOR) as u32);
+        }
         let last = sector + (len / SECTOR) as u32 - 1;
         for window in sector / WINDOW_SECTORS..=last / WINDOW_SECTORS {
             self.windows.changed(window);
@@ -156,16 +162,7 @@ impl Backing {
 
     /// Gives the sectors of a blob back.
     pub(crate) fn free(&self, at: OnDisk) {
-        self.give_back(at.sector, at.sectors());
-    }
-
-    fn give_back(&self, sector: u32, count: u32) {
-        let bytes = |sectors: u32| u64::from(sectors) * SECTOR as u64;
-        if self.disk.may_still_change(bytes(sector), bytes(count)) {
-            self.sectors.quarantine(count);
-        } else {
-            self.sectors.free(sector, count);
-        }
+        self.sectors.free(at.sector, at.sectors());
     }
 
     /// Sectors that are not used again (I3).
@@ -264,6 +261,11 @@ impl Drop for Backing {
         // If this fails, the disk is found as after a crash, which loses nothing.
         let _ = header::leave(&*self.disk, self.epoch);
     }
+}
+
+/// Where a sector starts.
+fn offset_of(sector: u32) -> u64 {
+    u64::from(sector) * SECTOR as u64
 }
 
 /// Treats a disk that panics as one that failed. A thread that writes has pages in hand, and must

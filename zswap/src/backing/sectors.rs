@@ -6,13 +6,15 @@
 //! ```
 //!
 //! Sectors are taken by next fit. Pages that leave memory together then lie together. While the
-//! disk has room behind the last blob, a batch is one run. Sectors that a write may still change,
-//! although nobody waits for it, are *quarantined* instead of given back: their bits stay set.
+//! disk has room behind the last blob, a batch is one run. Sectors are *tainted* if a write may
+//! still change them although nobody waits for it. When their use ends they are *quarantined*
+//! instead of given back: their bits stay set.
 //!
 //! Invariants
 //! - I1 while no bit changes, `used` and `quarantined` together are the number of bits set, without
 //!   the header's.
-//! - I2 a search that found nothing is noted with a value of `freed`. It saw all bits that were
+//! - I2 sectors are tainted while they are in use, and stay so.
+//! - I3 a search that found nothing is noted with a value of `freed`. It saw all bits that were
 //!   cleared before `freed` had that value.
 //!
 //! Locks: none. One thread at a time claims sectors; many threads give them back.
@@ -38,6 +40,7 @@ impl Default for Next {
 /// The bitmap. Word 0 is the header's.
 pub(super) struct Sectors {
     words: Table<AtomicU64>,
+    tainted: Table<AtomicU64>,
     used: AtomicU64,
     quarantined: AtomicU64,
     /// Times that sectors were given back. `vain` has, for each length of a blob, the value of this
@@ -48,10 +51,11 @@ pub(super) struct Sectors {
 }
 
 impl Sectors {
-    pub(super) fn new(words: Table<AtomicU64>) -> Sectors {
+    /// A bit for each sector that is in use, and for each that is tainted.
+    pub(super) fn new(words: Table<AtomicU64>, tainted: Table<AtomicU64>) -> Sectors {
         let vain = std::array::from_fn(|_| AtomicU64::new(u64::MAX));
         let (used, quarantined) = (AtomicU64::new(0), AtomicU64::new(0));
-        Sectors { words, used, quarantined, freed: AtomicU64::new(0), vain }
+        Sectors { words, tainted, used, quarantined, freed: AtomicU64::new(0), vain }
     }
 
     /// Claims `count` free sectors in a row, of one window: 1 to 8.
@@ -98,12 +102,27 @@ impl Sectors {
         Some(bit)
     }
 
-    /// Gives sectors back.
+    /// Taints sectors that are in use, of any windows.
+    pub(super) fn taint(&self, sector: u32, count: u32) {
+        for sector in sector..sector + count {
+            let index = (sector / WINDOW_SECTORS) as usize;
+            self.tainted.touch(index..index + 1);
+            // relaxed: their user gives them back later, or unlocks the cell that will name them.
+            self.tainted[index].fetch_or(mask(sector % WINDOW_SECTORS, 1), Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the use of sectors.
     pub(super) fn free(&self, sector: u32, count: u32) {
         let bits = mask(sector % WINDOW_SECTORS, count);
+        let index = (sector / WINDOW_SECTORS) as usize;
+        // relaxed: this thread has set them, or the lock of the cell that named the sectors shows
+        // them.
+        if self.tainted[index].load(Ordering::Relaxed) & bits != 0 {
+            return self.quarantine(count);
+        }
         // relaxed: as in `claim_in`.
-        let before =
-            self.words[(sector / WINDOW_SECTORS) as usize].fetch_and(!bits, Ordering::Relaxed);
+        let before = self.words[index].fetch_and(!bits, Ordering::Relaxed);
         debug_assert!(before & bits == bits, "sectors {sector}+{count} were in use");
         // relaxed: a total.
         self.used.fetch_sub(u64::from(count), Ordering::Relaxed);
@@ -170,7 +189,7 @@ impl Sectors {
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        self.words.held_bytes() + self.words.heap_bytes()
+        [&self.words, &self.tainted].map(|it| it.held_bytes() + it.heap_bytes()).iter().sum()
     }
 }
 
@@ -193,7 +212,8 @@ mod tests {
         };
         let memory = Memory::new(config).expect("address space");
         let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
-        Sectors::new(pool.table(windows).expect("address space"))
+        let table = || pool.table(windows).expect("address space");
+        Sectors::new(table(), table())
     }
 
     #[test]
@@ -218,8 +238,8 @@ mod tests {
 
     proptest! {
         /// Against a twin with a bool per sector: claimed sectors were free and lie within a
-        /// window. A claim is refused only if there is no such place. Some sectors are quarantined
-        /// when their use ends, and stay taken.
+        /// window. A claim is refused only if there is no such place. Some sectors are tainted, and
+        /// stay taken when their use ends.
         #[test]
         fn claims_are_free_sectors(
             steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300),
@@ -246,10 +266,12 @@ mod tests {
                     let (first, count) = held.swap_remove(pick as usize % held.len());
                     prop_assert!(sectors.is_claimed(first, count));
                     if kind == 11 {
-                        sectors.quarantine(count);
+                        // One of them is enough.
+                        sectors.taint(first + pick % count, 1);
                         quarantined += u64::from(count);
-                    } else {
-                        sectors.free(first, count);
+                    }
+                    sectors.free(first, count);
+                    if kind != 11 {
                         twin[first as usize..(first + count) as usize].fill(false);
                     }
                 }
@@ -269,13 +291,13 @@ mod model {
     use loom::thread;
     use std::sync::Arc;
 
-    /// Claim (I2): sectors that were given back during a search that found nothing are found by the
+    /// Claim (I3): sectors that were given back during a search that found nothing are found by the
     /// next.
     #[test]
     fn sectors_are_given_back_while_some_are_looked_for_in_vain() {
         loom::model(|| {
-            let words = Table::reserve(2).expect("address space");
-            let (sectors, mut next) = (Arc::new(Sectors::new(words)), Next::default());
+            let [words, tainted] = [(); 2].map(|()| Table::reserve(2).expect("address space"));
+            let (sectors, mut next) = (Arc::new(Sectors::new(words, tainted)), Next::default());
             while sectors.claim(&mut next, 8).is_some() {}
             let other = Arc::clone(&sectors);
             let user = thread::spawn(move || other.free(WINDOW_SECTORS + 8, 8));

@@ -58,6 +58,9 @@ pub(super) struct Record {
 }
 
 impl Place {
+    /// Its files, in the order in which they are removed. Without a record it is unfinished.
+    const FILES: [&str; 3] = ["record", "target", "log"];
+
     /// Makes the place of a disk over `target`. `None` if the name is taken.
     pub(super) fn make(
         name: &str,
@@ -85,8 +88,9 @@ impl Place {
         let place = Place { folder: base.join(name) };
         let make = |_lock| {
             if place.is_unfinished() {
-                place.remove()?;
-                // The directory above may be gone with it. Then this is tried once more.
+                // If something else is in it, the name is taken. The directory above may be gone
+                // with it, and then this is tried once more.
+                place.remove().map_err(|_| io::ErrorKind::AlreadyExists)?;
             }
             DirBuilder::new().mode(0o700).create(&place.folder)?;
             place.write(target, record).inspect_err(|_| drop(place.remove()))
@@ -175,7 +179,7 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        for file in ["target", "record", "log"] {
+        for file in Place::FILES {
             // A place that is not complete has not all of them.
             let _ = fs::remove_file(self.folder.join(file));
         }
@@ -320,7 +324,8 @@ mod tests {
             (Path::new("/nonexistent/unfinished"), Record::of_this_process(Way::Loop, false));
         let make = || Place::make(&name, target, &record).unwrap();
         let place = make().expect("the name is free");
-        for left in [&["record"][..], &["record", "target"]] {
+        for removed in 1..Place::FILES.len() {
+            let left = &Place::FILES[..removed];
             left.iter().for_each(|file| fs::remove_file(place.folder.join(file)).unwrap());
             fs::create_dir(place.tree()).unwrap();
             assert_eq!(make(), Some(place.clone()), "{left:?}");

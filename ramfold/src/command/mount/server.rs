@@ -18,7 +18,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use serve::fuse::mounted_at;
 
 use super::place::Place;
 use crate::line::Failure;
@@ -82,9 +85,12 @@ impl Server {
         let failed = |error| Failure::about("the server", error);
         let said = agree(&mut child).map_err(failed)?;
         let Some(line) = said else {
-            // It has said why.
             let status = child.wait().map_err(failed)?;
-            return Err(Failure::Ended(status.code().unwrap_or(1)));
+            return Err(match status.code() {
+                // It has said why.
+                Some(code) => Failure::Ended(code),
+                None => Failure::about("the server", format!("it was killed ({status})")),
+            });
         };
         if standing == Standing::Background {
             drop(child.stdin.take());
@@ -119,7 +125,8 @@ fn agree(child: &mut Child) -> io::Result<Option<String>> {
         let _ = stdin.write_all(GO_ON);
     }
     stdout.read_to_string(&mut rest)?;
-    Ok((rest.trim_end() == MOUNTED).then(|| line.trim_end().to_owned()))
+    let goes_on = rest.lines().next_back() == Some(MOUNTED);
+    Ok(goes_on.then(|| line.trim_end().to_owned()))
 }
 
 /// Begins the life of a server in the background: it leaves its caller's session.
@@ -137,7 +144,7 @@ pub(super) fn let_go(standing: Standing, place: &Place) -> Result<(), Failure> {
         std::env::set_current_dir(Path::new("/"))?;
         if standing == Standing::Background {
             let log = place.open_log()?;
-            if io::stdin().read_exact(&mut [0; GO_ON.len()]).is_err() {
+            if !is_told_to_go_on(place) {
                 let why = "the command was interrupted, so nothing stays mounted";
                 return Err(io::Error::other(why));
             }
@@ -149,6 +156,23 @@ pub(super) fn let_go(standing: Standing, place: &Place) -> Result<(), Failure> {
         Ok(dup2_stdout(&null)?)
     };
     null.and_then(let_go).map_err(|error| Failure::about("the server", error))
+}
+
+/// Waits for the caller's word, which may be stopped by a signal. False if the caller has ended, or
+/// the disk was unmounted meanwhile.
+fn is_told_to_go_on(place: &Place) -> bool {
+    const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let stdin = io::stdin();
+    let is_mounted = || place.target().is_some_and(|target| mounted_at(&target).is_some());
+    loop {
+        let word = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&LOOK));
+        match word {
+            Ok(0) if is_mounted() => {}
+            Ok(0) => return false,
+            Err(Errno::INTR) => {}
+            _ => return stdin.lock().read_exact(&mut [0; GO_ON.len()]).is_ok(),
+        }
+    }
 }
 
 /// Waits until the command that started this server has ended.

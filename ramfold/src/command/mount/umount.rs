@@ -39,8 +39,7 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
     let place = place::over(&directory)
         .ok_or_else(|| about(&"no disk of ramfold mount is there that belongs to this user"))?;
     let Some(record) = place.record() else {
-        let why = "it is being mounted, or its server was killed while it began or ended; the next \
-                   disk of this name takes its place";
+        let why = "it is being mounted or unmounted, or its server was killed meanwhile";
         return Err(Failure::about(place_of(&place), why));
     };
     if record.is_stopped() {

@@ -318,6 +318,8 @@ impl Ending {
             let is_repeated = refused.is_some_and(|since| since.elapsed() < REPEAT);
             let Err(why) = blocks.try_stop() else { break true };
             if is_repeated {
+                // A third one may have come while this looked.
+                refused = Some(Instant::now());
                 continue;
             }
             if refused.is_some() {
