@@ -1,9 +1,12 @@
 //! A disk on another machine, or of another process: the client of an NBD server.
 //!
 //! ```text
-//!   Disk::read, write, ..  -->  a connection, made when there is none  -->  server
-//!                          <--  repeated if the connection is lost     <--
+//!   Disk::read, write, ..  -->  lane of the place: a connection, made when needed  -->  server
+//!                          <--  repeated if the connection is lost                 <--
 //! ```
+//!
+//! Many servers do the requests of one connection one after the other. If a server allows several
+//! connections at once, there are [`LANES`] of them, each for its places of the disk.
 //!
 //! The protocol is that of the NBD project's `doc/proto.md`, with simple replies.
 //!
@@ -11,8 +14,9 @@
 //! - R1 a request that returns `Ok` was done by the server, on an export of the size it had first.
 //! - R2 a request ends within its time. It is sent again each time the connection is lost, which
 //!   changes nothing: it writes the same bytes to the same place.
-//! - R3 the next connection is made when the server has closed the last one. So on most servers no
-//!   write that was given up comes after one that was made later.
+//! - R3 the next connection of a lane is made when the server has closed its last one, and a place
+//!   has one lane. So on most servers no write that was given up comes after one that was made
+//!   later.
 //! - R4 a page that the server does not give is an error. It is counted, and no byte is made up.
 //! - R5 after a request whose time was up, one request a second is tried, and the others fail at
 //!   once, until one succeeds. So a caller with many requests does not wait for each of them.
@@ -25,12 +29,13 @@
 //! A server that was started anew may have lost what it held, and nothing in the protocol says so.
 //! The caller notices by checksums, as zram and zswap do ([`Seal`](crate::Seal)).
 //!
-//! Locks: `link`, `doubt` and `unsettled`, leaves, each held for moments. No connection is made or
-//! waited for under them.
+//! Locks: `doubt`, `unsettled` and the link of a lane, leaves, each held for moments. No connection
+//! is made or waited for under them.
 
 mod address;
 mod connection;
 mod handshake;
+mod lane;
 mod stream;
 mod unsettled;
 
@@ -40,33 +45,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use host::Rank;
 use host::unmodelled::RankedMutex;
-use host::{Event, Rank};
 
 use crate::contract::{Allocation, Disk, DiskError, check_range};
 use address::Address;
 use connection::{Command, Connection, Failed, Request};
 use handshake::Export;
+use lane::{Lane, PAUSE_MAX, PAUSE_MIN};
 use unsettled::Unsettled;
 
 /// How long a request may take, with all that is tried: 30 s.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before the connection is tried again, at first and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often a server that did not answer is tried, and for how long.
 const PROBE: Duration = Duration::from_secs(1);
 /// Bytes of zeros that one request asks for at most, a multiple of any block.
 const ZEROES_MAX: u64 = 1 << 30; // 1 GiB
+/// Connections to a server that allows several, as many as `nbdcopy` makes.
+const LANES: usize = 4;
+/// Bytes in a row that have the same lane, a multiple of any block.
+const STRIPE: u64 = 1 << 20; // 1 MiB
 
 const FLAG_READ_ONLY: u16 = 1 << 1;
 const FLAG_FLUSH: u16 = 1 << 2;
 const FLAG_WRITE_ZEROES: u16 = 1 << 6;
+/// What one connection has flushed or written, all others see.
+const FLAG_MULTI_CONN: u16 = 1 << 8;
 /// Of a request to write zeros: the space stays taken.
 const NO_HOLE: u16 = 1 << 1;
 
 const _: () = assert!(
-    FLAG_READ_ONLY & FLAG_FLUSH == 0 && (FLAG_READ_ONLY | FLAG_FLUSH) & FLAG_WRITE_ZEROES == 0,
+    FLAG_READ_ONLY ^ FLAG_FLUSH ^ FLAG_WRITE_ZEROES ^ FLAG_MULTI_CONN
+        == FLAG_READ_ONLY | FLAG_FLUSH | FLAG_WRITE_ZEROES | FLAG_MULTI_CONN,
     "each flag is a bit of its own"
 );
 
@@ -92,9 +102,7 @@ struct Shared {
     patience: Duration,
     /// As the server told it first.
     export: Export,
-    link: RankedMutex<Link>,
-    /// A connection was made, or could not be.
-    tried: Event,
+    lanes: Box<[Lane]>,
     /// The server did not answer. It is tried again at this time.
     doubt: RankedMutex<Option<Instant>>,
     unsettled: RankedMutex<Unsettled>,
@@ -104,28 +112,13 @@ struct Shared {
     refused: AtomicU64,
 }
 
-/// The connection, or what is done about it.
-enum Link {
-    Up(Arc<Connection>),
-    /// One thread is making one.
-    Making,
-    Down {
-        /// The last connection, if the server has not closed it yet.
-        last: Option<Arc<Connection>>,
-        /// It is not tried before this.
-        next: Instant,
-        pause: Duration,
-        why: String,
-    },
-}
-
 /// What became of the requests of an [`NbdDisk`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NbdReport {
     /// Whether there is a connection now.
     pub connected: bool,
-    /// Connections that were made after the first one.
+    /// Connections that were made after others were lost.
     pub reconnects: u64,
     /// Requests that were sent again because a connection was lost.
     pub repeated: u64,
@@ -157,12 +150,13 @@ impl NbdDisk {
         let patience = address.patience.unwrap_or(PATIENCE);
         let connection = Connection::open(&address, Instant::now() + patience, patience)?;
         let export = connection.export;
+        let several = export.flags & FLAG_MULTI_CONN != 0;
+        let lanes = (1..if several { LANES } else { 1 }).map(|_| Lane::unused());
         let shared = Shared {
             address,
             patience,
             export,
-            link: RankedMutex::new(Rank::Leaf, Link::Up(connection)),
-            tried: Event::new(),
+            lanes: std::iter::once(Lane::up(connection)).chain(lanes).collect(),
             doubt: RankedMutex::new(Rank::Leaf, None),
             unsettled: RankedMutex::new(Rank::Leaf, Unsettled::default()),
             reconnects: AtomicU64::new(0),
@@ -176,8 +170,7 @@ impl NbdDisk {
     /// What became of the requests so far.
     pub fn report(&self) -> NbdReport {
         let shared = &self.shared;
-        let connected =
-            matches!(&*shared.link.lock(), Link::Up(connection) if !connection.is_lost());
+        let connected = shared.lanes.iter().any(Lane::is_up);
         // relaxed: figures that stand alone.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         NbdReport {
@@ -200,6 +193,12 @@ impl NbdDisk {
     fn piece(&self) -> usize {
         let export = &self.shared.export;
         (export.payload_max / export.block_min * export.block_min) as usize
+    }
+
+    /// Bytes from `at` on, at most `most`, that one request of at most `piece` bytes may have.
+    fn part(&self, at: u64, most: u64, piece: u64) -> u64 {
+        let lane = if self.shared.lanes.len() > 1 { STRIPE - at % STRIPE } else { u64::MAX };
+        most.min(piece).min(lane)
     }
 
     fn check_blocks(&self, offset: u64, len: u64) -> Result<(), DiskError> {
@@ -228,11 +227,12 @@ impl Disk for NbdDisk {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
         check_range(self.size_bytes(), offset, buf.len() as u64)?;
         self.check_blocks(offset, buf.len() as u64)?;
-        let mut at = offset;
-        for piece in buf.chunks_mut(self.piece()) {
-            let request = request(Command::Read, at, piece.len() as u64);
-            piece.copy_from_slice(&self.shared.perform(request)?);
-            at += piece.len() as u64;
+        let (mut at, mut rest, most) = (offset, buf, self.piece() as u64);
+        while !rest.is_empty() {
+            let len = self.part(at, rest.len() as u64, most);
+            let (piece, others) = rest.split_at_mut(len as usize);
+            piece.copy_from_slice(&self.shared.perform(request(Command::Read, at, len))?);
+            (at, rest) = (at + len, others);
         }
         Ok(())
     }
@@ -240,11 +240,12 @@ impl Disk for NbdDisk {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
         self.check_change(offset, data.len() as u64)?;
         self.check_blocks(offset, data.len() as u64)?;
-        let mut at = offset;
-        for piece in data.chunks(self.piece()) {
-            let request = request(Command::Write, at, piece.len() as u64);
-            self.shared.perform(Request { data: piece, ..request })?;
-            at += piece.len() as u64;
+        let (mut at, mut rest, most) = (offset, data, self.piece() as u64);
+        while !rest.is_empty() {
+            let len = self.part(at, rest.len() as u64, most);
+            let (data, others) = rest.split_at(len as usize);
+            self.shared.perform(Request { data, ..request(Command::Write, at, len) })?;
+            (at, rest) = (at + len, others);
         }
         Ok(())
     }
@@ -258,7 +259,7 @@ impl Disk for NbdDisk {
         let flags = if keep == Allocation::MayUnmap { 0 } else { NO_HOLE };
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            let piece = (end - at).min(ZEROES_MAX);
+            let piece = self.part(at, end - at, ZEROES_MAX);
             let request = request(Command::WriteZeroes, at, piece);
             self.shared.perform(Request { flags, ..request })?;
             at += piece;
@@ -303,13 +304,19 @@ fn request(command: Command, offset: u64, len: u64) -> Request<'static> {
 }
 
 impl Shared {
+    /// The lane of a place.
+    fn lane_of(&self, offset: u64) -> &Lane {
+        &self.lanes[(offset / STRIPE) as usize % self.lanes.len()]
+    }
+
     /// Has a request done, on as many connections as it takes.
     fn perform(&self, request: Request<'_>) -> Result<Vec<u8>, DiskError> {
         let patience = self.patience_now()?;
         let until = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
+        let lane = self.lane_of(request.offset);
         loop {
-            let error = match self.connection(until, patience)?.call(request, until) {
+            let error = match self.connection(lane, until, patience)?.call(request, until) {
                 Ok(data) => {
                     self.trust();
                     return Ok(data);
@@ -384,61 +391,19 @@ impl Shared {
         DiskError::Backing(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
-    /// A connection, which is made if there is none.
-    fn connection(&self, until: Instant, patience: Duration) -> Result<Arc<Connection>, DiskError> {
-        loop {
-            let (seen, now) = (self.tried.seen(), Instant::now());
-            let (wait, why) = match &*self.link.lock() {
-                Link::Up(connection) if !connection.is_lost() && now < until => {
-                    return Ok(Arc::clone(connection));
-                }
-                Link::Up(_) => (Duration::ZERO, "its connection was lost".to_owned()),
-                Link::Making => {
-                    let why = "it does not take a connection, or has not closed the last one";
-                    (until.saturating_duration_since(now), why.to_owned())
-                }
-                Link::Down { next, why, .. } => (next.saturating_duration_since(now), why.clone()),
-            };
-            if now >= until {
-                return Err(self.too_late(patience, &why));
-            }
-            if wait.is_zero() {
-                self.make(until);
-            } else {
-                self.tried.wait(seen, wait.min(until - now));
-            }
-        }
-    }
-
-    /// Makes a connection, unless another thread does.
-    fn make(&self, until: Instant) {
-        let (last, pause) = {
-            let mut link = self.link.lock();
-            let found = match &*link {
-                Link::Up(connection) if connection.is_lost() => {
-                    (Some(Arc::clone(connection)), PAUSE_MIN)
-                }
-                Link::Down { last, pause, .. } => (last.clone(), *pause),
-                _ => return,
-            };
-            *link = Link::Making;
-            found
+    /// A connection of a lane, which is made if there is none.
+    fn connection(
+        &self,
+        lane: &Lane,
+        until: Instant,
+        patience: Duration,
+    ) -> Result<Arc<Connection>, DiskError> {
+        let make = |last: Option<&Connection>| self.try_to_make(last, until);
+        let remade = || {
+            // relaxed: a figure.
+            self.reconnects.fetch_add(1, Ordering::Relaxed);
         };
-        let link = match self.try_to_make(last.as_deref(), until) {
-            Ok(connection) => {
-                // relaxed: a figure.
-                self.reconnects.fetch_add(1, Ordering::Relaxed);
-                Link::Up(connection)
-            }
-            Err(error) => Link::Down {
-                last: last.filter(|last| !last.is_over(Instant::now())),
-                next: Instant::now() + pause,
-                pause: (pause * 2).min(PAUSE_MAX),
-                why: error.to_string(),
-            },
-        };
-        *self.link.lock() = link;
-        self.tried.raise();
+        lane.connection(until, make, remade).map_err(|why| self.too_late(patience, &why))
     }
 
     fn try_to_make(
@@ -458,15 +423,6 @@ impl Shared {
         let why = "the NBD server has another disk of that name now: its size or what it can do \
                    has changed";
         Err(io::Error::new(io::ErrorKind::InvalidData, why))
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let link = std::mem::replace(&mut *self.link.lock(), Link::Making);
-        if let Link::Up(connection) = link {
-            connection.close(Instant::now() + PROBE);
-        }
     }
 }
 
