@@ -6,20 +6,23 @@
 //! ```
 //!
 //! Many servers do the requests of one connection one after the other. If a server allows several
-//! connections at once, there are [`LANES`] of them, each for its places of the disk.
+//! connections at once, there are up to [`LANES`] of them from the start, each for its places of
+//! the disk.
 //!
 //! The protocol is that of the NBD project's `doc/proto.md`, with simple replies.
 //!
 //! Invariants
 //! - R1 a request that returns `Ok` was done by the server, on an export of the size it had first.
 //! - R2 a request ends within its time. It is sent again each time the connection is lost, which
-//!   changes nothing: it writes the same bytes to the same place.
+//!   changes nothing: it writes the same bytes to the same place. A long read or write is several
+//!   requests, and ends at the first one that fails.
 //! - R3 the next connection of a lane is made when the server has closed its last one, and a place
 //!   has one lane. So on most servers no write that was given up comes after one that was made
 //!   later.
 //! - R4 a page that the server does not give is an error. It is counted, and no byte is made up.
-//! - R5 after a request whose time was up, one request a second is tried, and the others fail at
-//!   once, until one succeeds. So a caller with many requests does not wait for each of them.
+//! - R5 after a request whose time was up, one request a second is tried on that lane, and the
+//!   others of the lane fail at once, until one succeeds. So a caller with many requests does not
+//!   wait for each of them.
 //!
 //! R3 promises nothing of a server that closes while it still writes, as qemu-nbd does. Nor does it
 //! if the machine or the network between is gone for longer than a request's time. So the range of
@@ -29,8 +32,8 @@
 //! A server that was started anew may have lost what it held, and nothing in the protocol says so.
 //! The caller notices by checksums, as zram and zswap do ([`Seal`](crate::Seal)).
 //!
-//! Locks: `doubt`, `unsettled` and the link of a lane, leaves, each held for moments. No connection
-//! is made or waited for under them.
+//! Locks: `unsettled`, and the link and the doubt of a lane, leaves, each held for moments. No
+//! connection is made or waited for under them.
 
 mod address;
 mod connection;
@@ -52,7 +55,7 @@ use crate::contract::{Allocation, Disk, DiskError, check_range};
 use address::Address;
 use connection::{Command, Connection, Failed, Request};
 use handshake::Export;
-use lane::{Lane, PAUSE_MAX, PAUSE_MIN};
+use lane::{Lane, PAUSE_MAX, PAUSE_MIN, Trial};
 use unsettled::Unsettled;
 
 /// How long a request may take, with all that is tried: 30 s.
@@ -63,13 +66,15 @@ const PROBE: Duration = Duration::from_secs(1);
 const ZEROES_MAX: u64 = 1 << 30; // 1 GiB
 /// Connections to a server that allows several, as many as `nbdcopy` makes.
 const LANES: usize = 4;
-/// Bytes in a row that have the same lane, a multiple of any block.
+/// How long to wait for each of them but the first. A server may allow fewer.
+const LANE_PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes in a row that have the same lane, a multiple of what a server takes at least.
 const STRIPE: u64 = 1 << 20; // 1 MiB
 
 const FLAG_READ_ONLY: u16 = 1 << 1;
 const FLAG_FLUSH: u16 = 1 << 2;
 const FLAG_WRITE_ZEROES: u16 = 1 << 6;
-/// What one connection has flushed or written, all others see.
+/// Several connections are one disk: what was written on one of them, all others read and flush.
 const FLAG_MULTI_CONN: u16 = 1 << 8;
 /// Of a request to write zeros: the space stays taken.
 const NO_HOLE: u16 = 1 << 1;
@@ -102,9 +107,8 @@ struct Shared {
     patience: Duration,
     /// As the server told it first.
     export: Export,
+    /// Their number never changes, so a place has the same one always.
     lanes: Box<[Lane]>,
-    /// The server did not answer. It is tried again at this time.
-    doubt: RankedMutex<Option<Instant>>,
     unsettled: RankedMutex<Unsettled>,
     reconnects: AtomicU64,
     repeated: AtomicU64,
@@ -150,14 +154,20 @@ impl NbdDisk {
         let patience = address.patience.unwrap_or(PATIENCE);
         let connection = Connection::open(&address, Instant::now() + patience, patience)?;
         let export = connection.export;
-        let several = export.flags & FLAG_MULTI_CONN != 0;
-        let lanes = (1..if several { LANES } else { 1 }).map(|_| Lane::unused());
+        let others = if export.flags & FLAG_MULTI_CONN != 0 { LANES - 1 } else { 0 };
+        // Where one is refused, those that there are do.
+        let other = |_| {
+            let until = Instant::now() + LANE_PATIENCE.min(patience);
+            let connection = Connection::open(&address, until, patience).ok()?;
+            (connection.export == export).then_some(connection)
+        };
+        let connections: Vec<_> =
+            std::iter::once(connection).chain((0..others).map_while(other)).collect();
         let shared = Shared {
             address,
             patience,
             export,
-            lanes: std::iter::once(Lane::up(connection)).chain(lanes).collect(),
-            doubt: RankedMutex::new(Rank::Leaf, None),
+            lanes: connections.into_iter().map(Lane::new).collect(),
             unsettled: RankedMutex::new(Rank::Leaf, Unsettled::default()),
             reconnects: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
@@ -311,25 +321,25 @@ impl Shared {
 
     /// Has a request done, on as many connections as it takes.
     fn perform(&self, request: Request<'_>) -> Result<Vec<u8>, DiskError> {
-        let patience = self.patience_now()?;
+        let lane = self.lane_of(request.offset);
+        let patience = self.patience_now(lane)?;
         let until = Instant::now() + patience;
         let mut pause = PAUSE_MIN;
-        let lane = self.lane_of(request.offset);
         loop {
             let error = match self.connection(lane, until, patience)?.call(request, until) {
                 Ok(data) => {
-                    self.trust();
+                    lane.trust();
                     return Ok(data);
                 }
                 Err(Failed::Refused(number)) => {
-                    self.trust();
+                    lane.trust();
                     // relaxed: a figure.
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     return Err(refusal(number));
                 }
                 Err(Failed::Late) => {
                     self.unsettle(request);
-                    return Err(self.too_late(patience, "it did not answer"));
+                    return Err(self.too_late(lane, patience, "it did not answer"));
                 }
                 Err(Failed::Lost(error)) => {
                     self.unsettle(request);
@@ -339,7 +349,7 @@ impl Shared {
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.too_late(patience, &error.to_string()));
+                return Err(self.too_late(lane, patience, &error.to_string()));
             }
             // relaxed: a figure.
             self.repeated.fetch_add(1, Ordering::Relaxed);
@@ -358,18 +368,11 @@ impl Shared {
     }
 
     /// How long a request may take now; an error if it is not tried.
-    fn patience_now(&self) -> Result<Duration, DiskError> {
-        let now = Instant::now();
-        let denied = {
-            let mut doubt = self.doubt.lock();
-            let Some(next) = *doubt else { return Ok(self.patience) };
-            if now >= next {
-                *doubt = Some(now + PROBE);
-            }
-            now < next
-        };
-        if !denied {
-            return Ok(PROBE.min(self.patience / 2));
+    fn patience_now(&self, lane: &Lane) -> Result<Duration, DiskError> {
+        match lane.trial(PROBE) {
+            Trial::None => return Ok(self.patience),
+            Trial::Now => return Ok(PROBE.min(self.patience / 2)),
+            Trial::Later => {}
         }
         // relaxed: a figure.
         self.late.fetch_add(1, Ordering::Relaxed);
@@ -377,14 +380,9 @@ impl Shared {
         Err(DiskError::Backing(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 
-    fn trust(&self) {
-        *self.doubt.lock() = None;
-    }
-
-    fn too_late(&self, patience: Duration, why: &str) -> DiskError {
+    fn too_late(&self, lane: &Lane, patience: Duration, why: &str) -> DiskError {
         // The next request is tried at once, unless this one was such a trial already.
-        let pause = if patience < self.patience { PROBE } else { Duration::ZERO };
-        *self.doubt.lock() = Some(Instant::now() + pause);
+        lane.doubt(if patience < self.patience { PROBE } else { Duration::ZERO });
         // relaxed: a figure.
         self.late.fetch_add(1, Ordering::Relaxed);
         let why = format!("the NBD server was tried for {} s: {why}", patience.as_secs());
@@ -403,7 +401,7 @@ impl Shared {
             // relaxed: a figure.
             self.reconnects.fetch_add(1, Ordering::Relaxed);
         };
-        lane.connection(until, make, remade).map_err(|why| self.too_late(patience, &why))
+        lane.connection(until, make, remade).map_err(|why| self.too_late(lane, patience, &why))
     }
 
     fn try_to_make(

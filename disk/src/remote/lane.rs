@@ -1,15 +1,16 @@
 //! One connection to a server after the other.
 //!
 //! ```text
-//!   unused --> making --> up --lost--> making --> up ..
-//!                 '--> down: after a pause --> making
+//!   up --lost--> making --> up ..
+//!                   '--> down: after a pause --> making
 //! ```
 //!
 //! Invariants
 //! - L1 one thread at a time makes a connection. The others wait for it.
 //! - L2 a connection is made when the server has closed the one before.
 //!
-//! Lock: `link`, a leaf, held for moments. No connection is made or waited for under it.
+//! Locks: `link` and `doubt`, leaves, held for moments. No connection is made or waited for under
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -31,12 +32,20 @@ pub(super) struct Lane {
     link: RankedMutex<Link>,
     /// A connection was made, or could not be.
     tried: Event,
+    /// The server did not answer. It is tried again at this time.
+    doubt: RankedMutex<Option<Instant>>,
+}
+
+/// Whether a request tries a server that did not answer.
+pub(super) enum Trial {
+    /// It has answered.
+    None,
+    Now,
+    Later,
 }
 
 /// The connection, or what is done about it.
 enum Link {
-    /// No request has come yet.
-    Unused,
     Up(Arc<Connection>),
     /// One thread is making one.
     Making,
@@ -51,14 +60,37 @@ enum Link {
 }
 
 impl Lane {
-    /// A lane without a connection, which is made for the first request.
-    pub(super) fn unused() -> Lane {
-        Lane { link: RankedMutex::new(Rank::Leaf, Link::Unused), tried: Event::new() }
+    /// A lane with its first connection.
+    pub(super) fn new(connection: Arc<Connection>) -> Lane {
+        Lane {
+            link: RankedMutex::new(Rank::Leaf, Link::Up(connection)),
+            tried: Event::new(),
+            doubt: RankedMutex::new(Rank::Leaf, None),
+        }
     }
 
-    /// A lane with its first connection.
-    pub(super) fn up(connection: Arc<Connection>) -> Lane {
-        Lane { link: RankedMutex::new(Rank::Leaf, Link::Up(connection)), tried: Event::new() }
+    /// Notes that the server did not answer. It is tried again after a pause.
+    pub(super) fn doubt(&self, pause: Duration) {
+        *self.doubt.lock() = Some(Instant::now() + pause);
+    }
+
+    /// Notes that the server has answered.
+    pub(super) fn trust(&self) {
+        *self.doubt.lock() = None;
+    }
+
+    /// Whether a request is to try a server that did not answer. The next one does after a pause.
+    pub(super) fn trial(&self, pause: Duration) -> Trial {
+        let now = Instant::now();
+        let mut doubt = self.doubt.lock();
+        match *doubt {
+            None => Trial::None,
+            Some(next) if now < next => Trial::Later,
+            Some(_) => {
+                *doubt = Some(now + pause);
+                Trial::Now
+            }
+        }
     }
 
     /// Whether its connection is there.
@@ -66,8 +98,8 @@ impl Lane {
         matches!(&*self.link.lock(), Link::Up(connection) if !connection.is_lost())
     }
 
-    /// A connection. `make` makes one after the last, and `remade` hears of each but the first. The
-    /// error says why there was none until the time was up.
+    /// A connection. `make` makes one after the last, and `remade` hears of it. The error says why
+    /// there was none until the time was up.
     pub(super) fn connection(
         &self,
         until: Instant,
@@ -80,7 +112,6 @@ impl Lane {
                 Link::Up(connection) if !connection.is_lost() && now < until => {
                     return Ok(Arc::clone(connection));
                 }
-                Link::Unused => (Duration::ZERO, "it was not tried in time".to_owned()),
                 Link::Up(_) => (Duration::ZERO, "its connection was lost".to_owned()),
                 Link::Making => {
                     let why = "it does not take a connection, or has not closed the last one";
@@ -105,14 +136,13 @@ impl Lane {
         make: impl Fn(Option<&Connection>) -> io::Result<Arc<Connection>>,
         remade: impl Fn(),
     ) {
-        let (last, pause, is_first) = {
+        let (last, pause) = {
             let mut link = self.link.lock();
             let found = match &*link {
-                Link::Unused => (None, PAUSE_MIN, true),
                 Link::Up(connection) if connection.is_lost() => {
-                    (Some(Arc::clone(connection)), PAUSE_MIN, false)
+                    (Some(Arc::clone(connection)), PAUSE_MIN)
                 }
-                Link::Down { last, pause, .. } => (last.clone(), *pause, false),
+                Link::Down { last, pause, .. } => (last.clone(), *pause),
                 _ => return,
             };
             *link = Link::Making;
@@ -120,9 +150,7 @@ impl Lane {
         };
         let link = match make(last.as_deref()) {
             Ok(connection) => {
-                if !is_first {
-                    remade();
-                }
+                remade();
                 Link::Up(connection)
             }
             Err(error) => Link::Down {

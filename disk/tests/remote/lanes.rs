@@ -2,20 +2,21 @@
 //!
 //! Claims
 //! - Places of the disk have different connections, and each place has the same one always.
-//! - A connection that is lost holds up its own places only.
+//! - A connection that is lost, or that is not answered, holds up its own places only.
+//! - A server that allows fewer has fewer.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use ramfold_disk::{Allocation, Disk, NbdDisk};
 
-use crate::server::{Answer, Asked, FLAGS, Place, converse, page_of};
+use crate::server::{Answer, Asked, DISCONNECT, FLAGS, PATIENCE, Place, converse, page_of};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 16 * MIB;
 /// It allows several connections.
 const SEVERAL: u16 = 1 << 8;
-const DISCONNECT: u16 = 2;
 
 /// Serves connections at the same time, and tells of each request.
 fn serve(
@@ -91,7 +92,8 @@ fn a_server_that_does_not_allow_several_gets_one() {
     assert!(told.try_iter().all(|(number, _)| number == 0));
 }
 
-/// The second connection ends at its first request. What it was asked is asked again on a fifth.
+/// The second connection ends at its first request. The fifth, which is made instead, is asked
+/// again.
 #[test]
 fn a_connection_that_is_lost_is_made_anew_for_its_places() {
     let place = Place::new();
@@ -104,8 +106,67 @@ fn a_connection_that_is_lost_is_made_anew_for_its_places() {
     let numbers = told.try_iter().map(|(number, asked)| (asked.offset / MIB, number));
     assert_eq!(
         numbers.collect::<Vec<_>>(),
-        [(0, 0), (1, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5, 2), (6, 3), (7, 4)]
+        [(0, 0), (1, 1), (1, 4), (2, 2), (3, 3), (4, 0), (5, 4), (6, 2), (7, 3)]
     );
     let report = disk.report();
     assert_eq!((report.connected, report.reconnects, report.repeated), (true, 1, 1), "{report:?}");
+}
+
+#[test]
+fn a_server_that_allows_two_has_two() {
+    let place = Place::new();
+    let (listener, (sender, told)) = (place.listen(), channel());
+    std::thread::spawn(move || {
+        let mut clients = listener.incoming();
+        for number in 0..2 {
+            let (stream, sender) = (clients.next().expect("a client"), sender.clone());
+            std::thread::spawn(move || {
+                let _ = converse(stream.expect("a client"), SIZE, FLAGS | SEVERAL, |_, asked| {
+                    // The test may have ended.
+                    let _ = sender.send((number, asked));
+                    Answer::Right
+                });
+            });
+        }
+        // What comes then is not accepted, and waits.
+        std::thread::sleep(Duration::from_secs(30));
+    });
+    let disk = place.open().expect("it is served");
+    (0..8).for_each(|mib| reads_right(&disk, mib * MIB, 4096));
+    let of = connections(&told);
+    assert!((0..8).all(|mib| of[&mib] == mib as usize % 2), "{of:?}");
+    assert_eq!(disk.report().late, 0);
+}
+
+/// The second connection is never answered. Its places are errors in time, then at once, and come
+/// back; the others are read as ever.
+#[test]
+fn a_connection_that_is_not_answered_holds_up_its_own_places_only() {
+    let place = Place::new();
+    let _told = serve(&place, FLAGS | SEVERAL, |number, _| match number {
+        1 => Answer::Nothing,
+        _ => Answer::Right,
+    });
+    let disk = place.open().expect("it is served");
+    let fails = |mib: u64| {
+        let start = Instant::now();
+        disk.read(mib * MIB, &mut [0; 4096]).expect_err("nobody answers");
+        start.elapsed()
+    };
+    std::thread::scope(|scope| {
+        let held_up = scope.spawn(|| fails(1));
+        std::thread::sleep(PATIENCE / 4);
+        for mib in [0, 2, 3, 4] {
+            reads_right(&disk, mib * MIB, 4096);
+        }
+        assert!(!held_up.is_finished(), "they did not wait for it");
+        assert!(held_up.join().expect("no panic") >= PATIENCE);
+    });
+    let start = Instant::now();
+    while disk.read(MIB, &mut [0; 4096]).is_err() {
+        reads_right(&disk, 2 * MIB, 4096);
+        assert!(start.elapsed() < Duration::from_secs(20), "it is tried again");
+        std::thread::sleep(PATIENCE / 20);
+    }
+    reads_right(&disk, 5 * MIB, 4096);
 }
