@@ -385,14 +385,14 @@ mod tests {
         for &unique in &reads {
             kernel.read(unique, unique, 4096);
         }
-        let mut under_way: Vec<u64> =
-            (1..THREADS).map(|_| kernel.reading.recv().unwrap()).collect();
-        under_way.sort_unstable();
-        assert_eq!(under_way, reads[..THREADS - 1], "every thread but one is in a read");
+        // Not always the first ones: a thread may have one in hand while others take the next.
+        let under_way: Vec<u64> = (1..THREADS).map(|_| kernel.reading.recv().unwrap()).collect();
+        assert!(under_way.iter().all(|unique| reads.contains(unique)), "{under_way:?}");
         for unique in 200..300 {
             kernel.send(LOOKUP, unique, b"name\0");
             assert_eq!(kernel.answer(), (unique, 0, 77_u64.to_ne_bytes().to_vec()));
         }
+        assert!(kernel.reading.try_recv().is_err(), "one thread is in no read");
         for _ in &reads {
             kernel.go.send(()).unwrap();
         }
