@@ -170,3 +170,23 @@ fn a_connection_that_is_not_answered_holds_up_its_own_places_only() {
     }
     reads_right(&disk, 5 * MIB, 4096);
 }
+
+/// After one request in its time and one more, the others on that connection fail at once.
+#[test]
+fn a_connection_that_is_never_answered_is_not_waited_for_each_time() {
+    let place = Place::new();
+    let _told = serve(&place, FLAGS | SEVERAL, |number, _| match number {
+        0 | 2 | 3 => Answer::Right,
+        _ => Answer::Nothing,
+    });
+    let disk = place.open().expect("it is served");
+    let fails = || {
+        let start = Instant::now();
+        disk.read(MIB, &mut [0; 4096]).expect_err("nobody answers");
+        start.elapsed()
+    };
+    assert!(fails() >= PATIENCE);
+    fails();
+    assert!(fails() < PATIENCE / 2, "it is not tried");
+    reads_right(&disk, 0, 4096);
+}

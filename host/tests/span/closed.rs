@@ -214,6 +214,18 @@ fn memory_of_one_segment_is_used_again() {
     assert_eq!(segments(), [1, 2]);
     drop(other);
     assert_eq!(segments(), [0, 1]);
+    // One that was warm goes while another one is, and its memory with it.
+    let was_warm = at.staging.take().expect("taken back").expect("free");
+    let mut filled = at.staging.take().expect("taken back").expect("free");
+    assert_eq!(at.span.move_out(40, 8, &mut filled, 40).pages, 8);
+    drop(filled);
+    drop(was_warm);
+    let range = at.staging.range();
+    let mut there = vec![0; range.len() / PAGE_SIZE];
+    let start = std::ptr::without_provenance_mut(range.start);
+    // SAFETY: the vector has a byte for each page.
+    assert_eq!(unsafe { libc::mincore(start, range.len(), there.as_mut_ptr()) }, 0);
+    assert_eq!(there.iter().filter(|&&page| page & 1 == 1).count(), 8);
     let mut both = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
     assert!(at.staging.take().expect("taken back").is_none(), "there are two");
     for (number, segment) in both.iter_mut().enumerate() {
