@@ -159,7 +159,11 @@ impl NbdDisk {
         let other = |_| {
             let until = Instant::now() + LANE_PATIENCE.min(patience);
             let connection = Connection::open(&address, until, patience).ok()?;
-            (connection.export == export).then_some(connection)
+            if connection.export == export {
+                return Some(connection);
+            }
+            connection.close(until);
+            None
         };
         let connections: Vec<_> =
             std::iter::once(connection).chain((0..others).map_while(other)).collect();

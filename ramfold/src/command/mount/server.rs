@@ -145,7 +145,8 @@ pub(super) fn let_go(standing: Standing, place: &Place) -> Result<(), Failure> {
         if standing == Standing::Background {
             let log = place.open_log()?;
             if !is_told_to_go_on(place) {
-                let why = "the command was interrupted, so nothing stays mounted";
+                let why = "the command was interrupted, or the disk was unmounted meanwhile, so \
+                           nothing stays mounted";
                 return Err(io::Error::other(why));
             }
             dup2_stdin(&null)?;
