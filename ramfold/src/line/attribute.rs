@@ -163,7 +163,7 @@ fn names(which: fn(Attribute) -> bool) -> String {
 /// The value in the form in which it is sent.
 fn prepared(attribute: Attribute, value: &str) -> Result<String, String> {
     let bytes = match attribute {
-        Attribute::MemLimit => size::parse_or_zero(value),
+        Attribute::MemLimit | Attribute::MemoryTarget => size::parse_memory_or_none(value),
         Attribute::Disksize => size::parse_disk(value),
         Attribute::BackingDev => return absolute(value),
         Attribute::AlgorithmParams => return with_absolute_dictionary(value),
@@ -233,6 +233,10 @@ fn done(device: &Device, attribute: Attribute, before: &Counts) -> String {
         Attribute::MemLimit => match device.stat().mem_limit {
             0 => "no memory limit".to_owned(),
             bytes => format!("memory limit {} ({bytes} bytes)", size::human(bytes)),
+        },
+        Attribute::MemoryTarget => match device.memory_target() {
+            0 => "no memory target".to_owned(),
+            bytes => format!("memory target {} ({bytes} bytes)", size::human(bytes)),
         },
         Attribute::MemUsedMax => "the highest use starts anew".to_owned(),
         Attribute::Compact => {
@@ -324,6 +328,9 @@ mod tests {
             ("mem_limit", "18446744073709551615", "too large"),
             ("mem_limit", "99999999999999999999999", "too large: a size is less than 2^64"),
             ("mem_limit", " 5", "\" 5\" is not a size"),
+            ("memory_target", "half", "\"half\" is not a size"),
+            ("memory_target", "101%", "\"101%\" is no part"),
+            ("memory_target", "18446744073709551615", "write 0 for no target"),
             ("disksize", "9T", "at most 8T"),
             ("writeback_limit", "99999999999999999999", "too large for a number of 4 KiB"),
             ("writeback_batch_size", "4294967296", "from 1 to 4294967295"),
@@ -363,6 +370,9 @@ mod tests {
         set(&devices, "zram-control/hot_add", "1").unwrap();
         let said = |path, value| set(&devices, path, value).unwrap();
         assert_eq!(said("mem_limit", "0"), "no memory limit");
+        assert_eq!(said("memory_target", "1.5M"), "memory target 1.5 MiB (1572864 bytes)");
+        assert_eq!(said("memory_target", "0"), "no memory target");
+        assert!(said("mem_limit", "50%").starts_with("memory limit "), "of what is available");
         assert_eq!(said("comp_algorithm", "zstd"), said("comp_algorithm", "zstd"));
         assert!(said("algorithm_params", "level=1").contains("noted for"));
         let late = said("algorithm_params", "level=1000");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::attribute::Change;
-use super::choices::{IoUring, Shuffle};
+use super::choices::{IoUring, Shuffle, Writeback};
 use super::export::device_name;
 use super::forms::chain_order;
 use super::monitoring::Monitoring;
@@ -78,6 +78,9 @@ pub(crate) struct Disk {
     #[arg(long, default_value = "10", value_name = "PERCENT")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     tier_cpu: u32,
+    /// Whether --density sends pages to --backing that were not used for 64 ages: asked or auto
+    #[arg(long, default_value = "asked", value_name = "WHEN")]
+    writeback: Writeback,
     /// Dictionary of what pages share, for lz4, lz4hc, zstd or pagelz; ramfold train makes one
     #[arg(long, value_name = "FILE")]
     dictionary: Option<PathBuf>,
@@ -164,6 +167,8 @@ impl Mount {
         words.push(option("density", &disk.density.to_string()));
         words.push(option("tier-age", &disk.tier_age.to_string()));
         words.push(option("tier-cpu", &disk.tier_cpu.to_string()));
+        let by_age = disk.writeback == Writeback::Auto;
+        words.extend(by_age.then(|| "--writeback=auto".into()));
         words.push(option("chain-order", &disk.chain_order.to_string()));
         let sizes = [("memory-limit", disk.memory_limit), ("memory-target", disk.memory_target)];
         let sizes = sizes.into_iter().filter_map(|(name, size)| Some((name, size?)));
@@ -204,6 +209,7 @@ mod tests {
             "--density=balanced",
             "--tier-age=7",
             "--tier-cpu=20",
+            "--writeback=auto",
             "--dictionary=d",
             "--chain-order=4",
             "--backing=b",
@@ -235,6 +241,7 @@ mod tests {
         assert_eq!((algorithm.as_deref(), serve.chain_order), (Some("zstd:7"), 4));
         assert_eq!(serve.density, zram::Density::Balanced);
         assert_eq!((serve.tier_age, serve.tier_cpu), (7, 20));
+        assert_eq!(serve.writeback, Writeback::Auto);
         assert_eq!(serve.dictionary.as_deref(), Some(Path::new("d")));
         assert_eq!(serve.backing.as_deref(), Some(Path::new("b")));
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));

@@ -43,6 +43,11 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     Ok(available / 100 * percent)
 }
 
+/// The same, or 0 for none.
+pub(crate) fn parse_memory_or_none(text: &str) -> Result<u64, String> {
+    if text.ends_with('%') { parse_memory(text) } else { parse_or_zero(text) }
+}
+
 /// Bytes of a size, which may be 0.
 pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
     let too_large = || format!("{text} is too large: a size is less than 2^64 bytes");

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::rig::{Nbd, PAGE_SIZE, Scratch, Server, noise, ramfold, refusal, succeed};
+use crate::rig::{Nbd, PAGE_SIZE, Scratch, Server, eventually, noise, ramfold, refusal, succeed};
 
 /// What `set` says.
 #[track_caller]
@@ -186,5 +186,26 @@ fn a_memory_target_is_held_by_itself() {
     assert!((0..4096).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == text(n)), "all intact");
     let table = succeed(&mut ramfold(&["stat", server.target()]));
     assert!(table.contains("memory target") && table.contains("written back"), "{table}");
+    server.check();
+}
+
+/// The server was started without a target.
+#[test]
+fn a_memory_target_starts_changes_and_ends_while_the_server_runs() {
+    let scratch = Scratch::new();
+    let path = backing(&scratch, 64 << 20);
+    let server = Server::with(&["--size", "64M", "--backing", &path]);
+    let mut client = server.connect();
+    (0..4096).for_each(|number| client.write(number * PAGE_SIZE, &text(number)).unwrap());
+    assert_eq!(server.stat()["memory_target"], serde_json::Value::Null);
+    for (words, bytes) in [("4M", 4 << 20), ("1.5M", 3 << 19)] {
+        let said = set(&server, "memory_target", &[words]);
+        assert!(said.contains(&format!("({bytes} bytes)")), "{said}");
+        eventually("the target is reached", || server.figure("object_bytes_resident") <= bytes);
+        assert_eq!(server.stat()["memory_target"]["target_bytes"], bytes);
+    }
+    set(&server, "memory_target", &["0"]);
+    assert_eq!(server.stat()["memory_target"], serde_json::Value::Null);
+    assert!((0..4096).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == text(n)), "all intact");
     server.check();
 }

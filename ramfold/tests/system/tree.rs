@@ -20,7 +20,7 @@ const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 
-const READ_WRITE: [&str; 9] = [
+const READ_WRITE: [&str; 10] = [
     "disksize",
     "comp_algorithm",
     "recomp_algorithm",
@@ -30,6 +30,7 @@ const READ_WRITE: [&str; 9] = [
     "writeback_batch_size",
     "compressed_writeback",
     "pages_per_pool_page",
+    "memory_target",
 ];
 const READ_ONLY: [&str; 5] = ["initstate", "io_stat", "mm_stat", "bd_stat", "debug_stat"];
 const WRITE_ONLY: [&str; 8] = [
@@ -70,7 +71,7 @@ fn names_modes_and_lengths_are_the_kernels() {
         assert_eq!(found.mode(), 0o100_000 | mode, "{name}");
         assert_eq!((found.len(), found.blocks(), found.uid()), (4096, 0, 0), "{name}");
     }
-    assert_eq!(names(&tree.path("zram0")).len(), 22 + 3, "disk, block_state and zsmalloc besides");
+    assert_eq!(names(&tree.path("zram0")).len(), 23 + 3, "disk, block_state and zsmalloc besides");
     assert_eq!(names(&tree.path("zram0/zsmalloc")), ["classes"]);
     assert_eq!(fs::metadata(tree.disk()).unwrap().len(), 0, "no size yet");
     assert!(tree.read("pagetypeinfo").starts_with("Page block order: 9\n"));

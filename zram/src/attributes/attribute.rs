@@ -1,8 +1,8 @@
 //! The attributes of a device: their names, and whether they can be read and written.
 //!
-//! Invariant: the names, their modes and their meanings are the kernel's. One is that of study S1,
-//! which no kernel has: `pages_per_pool_page`. A mode holds for every
-//! user, including the superuser.
+//! Invariant: the names, their modes and their meanings are the kernel's, except two that no kernel
+//! has: `pages_per_pool_page`, which is that of study S1, and `memory_target`. A mode holds for
+//! every user, including the superuser.
 
 use std::fmt;
 
@@ -59,6 +59,8 @@ attributes! {
     AlgorithmParams = "algorithm_params", WRITE_ONLY;
     /// The most bytes that objects may take.
     MemLimit = "mem_limit", WRITE_ONLY;
+    /// The bytes that objects are held at.
+    MemoryTarget = "memory_target", READ_WRITE;
     /// Makes the present use the highest use.
     MemUsedMax = "mem_used_max", WRITE_ONLY;
     /// Moves objects together, and frees frames.

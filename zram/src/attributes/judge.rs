@@ -25,6 +25,7 @@ impl Attribute {
             A::RecompAlgorithm => recompression(text).map(drop),
             A::AlgorithmParams => Request::parse(text).map(drop),
             A::MemLimit => values::limit_of(text).map(drop),
+            A::MemoryTarget => values::target_of(text).map(drop),
             A::MemUsedMax => values::zero(text),
             A::Idle => work::idleness(text, true).map(drop),
             A::Writeback => work::written_back(text, None).map(drop),

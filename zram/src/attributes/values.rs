@@ -52,11 +52,21 @@ pub(crate) fn reset_number(text: &str) -> Result<(), AttributeError> {
 
 /// Bytes of a limit, in whole pages. In the kernel a limit that is too large becomes no limit.
 pub(crate) fn limit_of(text: &str) -> Result<u64, AttributeError> {
-    let refused = |what: &str| {
+    pages_for("limit", text)
+}
+
+/// Bytes of a target, in whole pages; 0 means none.
+pub(crate) fn target_of(text: &str) -> Result<u64, AttributeError> {
+    pages_for("target", text)
+}
+
+/// Bytes for something that 0 means none of, in whole pages.
+fn pages_for(what: &str, text: &str) -> Result<u64, AttributeError> {
+    let refused = |why: &str| {
         let text = text.trim_end();
-        AttributeError::invalid(format!("{text:?} is {what}; write 0 for no limit"))
+        AttributeError::invalid(format!("{text:?} is {why}; write 0 for no {what}"))
     };
-    let too_large = || refused("too large for a limit");
+    let too_large = || refused(&format!("too large for a {what}"));
     let bytes = size(text).map_err(|error| match error {
         NumberError::NotANumber => refused("not a size"),
         NumberError::TooLarge => too_large(),

@@ -18,8 +18,9 @@
 //! The table lies beside the slot table, and is touched only where a page is accessed. A device
 //! that does not note ages has no such table.
 //!
-//! Invariant: a page that is stored was stamped when it was written. A second access in the same
-//! second stores nothing.
+//! Invariant: a page that is stored was stamped when it was written, except if it was stored before
+//! the device began to note ages. It counts as accessed at that time then. A second access in the
+//! same second stores nothing.
 //!
 //! Lock: none; each age is an atomic, and an age that is a moment old does no harm.
 
@@ -42,12 +43,14 @@ const _: () = assert!(READ_ONCE == 15, "four bits of a gap");
 /// A stamp for each page of a device.
 pub(crate) struct Ages {
     seconds: Table<AtomicU32>,
+    /// When the device began to note them.
+    began: u32,
 }
 
 impl Ages {
     /// Stamps of which none is set.
     pub(crate) fn new(pool: &Pool, pages: u64) -> Result<Ages, MemoryError> {
-        Ok(Ages { seconds: pool.table(pages as usize)? })
+        Ok(Ages { seconds: pool.table(pages as usize)?, began: clock::boot_seconds() })
     }
 
     /// Notes that the page is read now.
@@ -69,9 +72,12 @@ impl Ages {
         }
     }
 
-    /// When the page was last accessed; 0 if it never was.
+    /// When the page was last accessed, or when ages began to be noted if it was not since.
     pub(crate) fn of(&self, page: u64) -> u32 {
-        self.word(page) & SECONDS_MASK
+        match self.word(page) & SECONDS_MASK {
+            0 => self.began,
+            seconds => seconds,
+        }
     }
 
     /// How many seconds its reads are apart, as a power of two. `None` if it was not read twice.
@@ -184,7 +190,7 @@ mod tests {
     }
 
     fn ages(zram: &Zram) -> &Ages {
-        zram.ages.as_ref().expect("they are tracked")
+        zram.ages().expect("they are tracked")
     }
 
     fn blob(byte: u8) -> Vec<u8> {

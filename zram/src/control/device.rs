@@ -11,9 +11,9 @@
 //! - I2 a thread that asks for a figure waits for no request, no write-back and no reset.
 //!
 //! Locks: the turn and the state, of the ranks DeviceTurn and DeviceState. The turn is for one
-//! thing at a time: disksize, reset, write-back, recompression, idle marking, and each setting that
-//! is fixed with the size. The state is held to look, or to set a word. The list of holders is a
-//! leaf.
+//! thing at a time: disksize, reset, write-back, recompression, idle marking, `memory_target`, and
+//! each setting that is fixed with the size. The state is held to look, or to set a word. The list
+//! of holders is a leaf.
 
 use std::sync::Arc;
 
@@ -81,6 +81,11 @@ impl Device {
     /// The most bytes that its stored pages may take; 0 means no limit.
     pub fn mem_limit(&self) -> u64 {
         self.state().settings.mem_limit
+    }
+
+    /// Bytes that its stored pages are held at; 0 means no target.
+    pub fn memory_target(&self) -> u64 {
+        self.state().settings.memory_target
     }
 
     /// Whether the device is open.

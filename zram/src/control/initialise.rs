@@ -1,4 +1,4 @@
-//! Getting a size, and losing it: `disksize`, `reset`.
+//! Getting a size, and losing it: `disksize`, `reset`. And what a disk is held at: `memory_target`.
 //!
 //! ```text
 //!   disksize   codecs by priority -> Zram -> the limit as it is by then -> published
@@ -20,7 +20,7 @@ use codec::Codec;
 use super::claim::{Claimed, Turn};
 use super::device::Device;
 use super::settings::{PRIMARY, Settings};
-use crate::attributes::values::size_of;
+use crate::attributes::values::{size_of, target_of};
 use crate::attributes::{AttributeError, Errno};
 use crate::device::Zram;
 use crate::post::{Policy, PolicyConfig, Tiers};
@@ -69,11 +69,39 @@ fn tiers(device: &Device, disk: &Arc<Zram>) -> Result<Option<Tiers>, AttributeEr
     }
 }
 
-/// The policy that holds a disk's memory at the target of all devices, if there is a target.
+/// The policy that holds a disk's memory at the device's target, if it has a target.
 fn policy(device: &Device, disk: &Arc<Zram>) -> Result<Option<Policy>, AttributeError> {
-    let target = device.shared().defaults().memory_target.map(PolicyConfig::new);
-    let started = target.map(|target| Policy::start(disk, target)).transpose();
+    let bytes = device.state().settings.memory_target;
+    if bytes == 0 { Ok(None) } else { hold(disk, bytes).map(Some) }
+}
+
+fn hold(disk: &Arc<Zram>, bytes: u64) -> Result<Policy, AttributeError> {
+    let started = Policy::start(disk, PolicyConfig::new(bytes));
     started.map_err(|error| AttributeError::from_io("the memory target", &error))
+}
+
+/// Gives the device a target, another one, or none. A disk is held at it from now on.
+pub(crate) fn memory_target(device: &Device, text: &str) -> Result<(), AttributeError> {
+    let bytes = target_of(text)?;
+    let _turn = device.turn()?;
+    // Disk and policy stay as they are in this turn.
+    let disk = device.disk();
+    let begins = bytes > 0 && device.state().policy.is_none();
+    let begun = disk.filter(|_| begins).map(|disk| hold(&disk, bytes)).transpose()?;
+    let mut state = device.state_mut();
+    let before = match &state.policy {
+        Some(policy) if bytes > 0 => {
+            let set = policy.set_target(bytes);
+            set.map_err(|error| AttributeError::from_io("the memory target", &error))?;
+            None
+        }
+        _ => std::mem::replace(&mut state.policy, begun),
+    };
+    state.settings.memory_target = bytes;
+    drop(state);
+    // Its thread may be at work, and is waited for. So this is done outside of the lock.
+    drop(before);
+    Ok(())
 }
 
 /// The disk that the settings describe.

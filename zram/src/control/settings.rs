@@ -4,7 +4,7 @@
 //!                          a reset clears      fixed once it has a size
 //!   algorithms, parameters      x                       x
 //!   backing device              x                       x
-//!   mem_limit                   x
+//!   mem_limit, memory_target    x
 //!   compressed_writeback                                x
 //!   pages_per_pool_page                                 x
 //!   writeback_limit, its enable, batch size
@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     ready: Option<Codec>,
     /// Bytes; 0 means no limit.
     pub(crate) mem_limit: u64,
+    /// Bytes; 0 means no target.
+    pub(crate) memory_target: u64,
     pub(crate) backing: Option<Backing>,
     /// Blocks of 4 KiB that may still be written.
     pub(crate) writeback_limit: u64,
@@ -72,6 +74,7 @@ impl Settings {
             parameters: std::array::from_fn(|_| Parameters::default()),
             ready: None,
             mem_limit: 0,
+            memory_target: 0,
             backing: None,
             writeback_limit: 0,
             writeback_limit_enable: false,
@@ -93,6 +96,7 @@ impl Settings {
     pub(crate) fn reset(&mut self, defaults: &DeviceDefaults) {
         self.reset_algorithms(defaults);
         self.mem_limit = defaults.mem_limit;
+        self.memory_target = defaults.memory_target.unwrap_or(0);
         self.backing = None;
     }
 

@@ -27,8 +27,9 @@ pub struct DeviceDefaults {
     pub rule: Rule,
     /// The most bytes that the objects of one device may take; 0 means no limit, as in the kernel.
     pub mem_limit: u64,
-    /// Bytes that the objects of one device are held at. The coldest pages are recompressed, and
-    /// written back. The device notes ages then. `None` means that this is done only on request.
+    /// Bytes that the objects of one device are held at, until its attribute says otherwise. The
+    /// coldest pages are recompressed, and written back. The device notes ages then. `None` means
+    /// that this is done only on request.
     pub memory_target: Option<u64>,
     /// The tiers of each device whose algorithms nobody chooses. It notes ages then. `None` means
     /// that pages stay as they were written.

@@ -24,6 +24,7 @@ pub(crate) fn show(device: &Device, attribute: Attribute) -> Result<String, Attr
         A::CompAlgorithm => primary(settings),
         A::RecompAlgorithm => recompression_list(settings),
         A::BackingDev => backing(settings),
+        A::MemoryTarget => line(settings.memory_target),
         A::WritebackLimit => line(state.writeback_limit()),
         A::WritebackLimitEnable => line(u64::from(settings.writeback_limit_enable)),
         A::WritebackBatchSize => line(u64::from(settings.batch_size())),

@@ -43,6 +43,7 @@ pub(crate) fn store(
         A::RecompAlgorithm => recomp_algorithm(device, text),
         A::AlgorithmParams => algorithm_params(device, text),
         A::MemLimit => mem_limit(device, text),
+        A::MemoryTarget => initialise::memory_target(device, text),
         A::MemUsedMax => mem_used_max(device, text),
         A::Compact => compact(device),
         A::Idle => work::idle(device, text),

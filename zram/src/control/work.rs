@@ -16,7 +16,8 @@ const LINE_LEN: usize = 41;
 
 /// Marks pages idle.
 pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let which = idleness(text, device.shared().defaults().notes_ages())?;
+    let notes_ages = || device.disk().is_some_and(|disk| disk.ages().is_some());
+    let which = idleness(text, device.shared().defaults().notes_ages() || notes_ages())?;
     let _turn = device.turn()?;
     device.turn_tiers_off(Attribute::Idle);
     device.initialised()?.mark_idle(which).map_err(refusal)?;

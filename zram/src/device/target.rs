@@ -137,6 +137,11 @@ impl Hold {
         })
     }
 
+    /// Changes the target, and puts it in force. Its owner calls this.
+    pub(crate) fn change_target(&self, pool: &Pool, bytes: u64) {
+        self.change(pool, |limits| (limits.target, limits.lifted) = (bytes, None));
+    }
+
     /// Removes the target. Its owner calls this.
     pub(crate) fn drop_target(&self, pool: &Pool) {
         self.change(pool, |limits| (limits.target, limits.lifted) = (0, None));

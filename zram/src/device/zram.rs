@@ -7,12 +7,12 @@
 //! Locks: none of its own. `decode` and `store` say in which order it uses others.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use codec::{Codec, CodecError, Stream, Streams};
 use disk::DiskError;
 use host::{HeldRank, PAGE_SIZE, Rank, cpu};
-use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
+use zsmalloc::{ChainSize, Memory, MemoryError, Pool, PoolConfig, Slots};
 
 use super::aside::Aside;
 use super::generations::Generations;
@@ -38,8 +38,8 @@ pub struct Zram {
     pub(crate) counters: Arc<Counters>,
     /// Slots that are emptied later.
     pub(crate) aside: Aside,
-    /// With `track_ages`.
-    pub(crate) ages: Option<Ages>,
+    /// With `track_ages`, or since there was a policy.
+    ages: OnceLock<Ages>,
     pub(crate) settings: Settings,
     /// Tables that were trained from its pages, and the shipped ones with tiers.
     pub(crate) generations: Generations,
@@ -68,6 +68,7 @@ impl Zram {
         let watermark = pool.geometry().huge_watermark();
         let pages = config.disksize / PAGE_SIZE as u64;
         let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
+        let ages = ages.map_or_else(OnceLock::new, OnceLock::from);
         let backing = config.backing.clone().map(|disk| Backing::new(disk, &pool)).transpose()?;
         let slots = Arc::new(Slots::new(pool, pages)?);
         let shares = config.share_equal_pages;
@@ -110,6 +111,21 @@ impl Zram {
             Some(codec) => Some(Cow::Borrowed(codec)),
             None => self.generations.codec(priority).map(Cow::Owned),
         }
+    }
+
+    /// When each page was last accessed, if that is noted.
+    #[inline]
+    pub(crate) fn ages(&self) -> Option<&Ages> {
+        self.ages.get()
+    }
+
+    /// Notes from now on when each page is accessed, if that is not noted yet.
+    pub(crate) fn note_ages(&self) -> Result<(), MemoryError> {
+        if self.ages.get().is_none() {
+            // Of two threads, either table will do.
+            let _ = self.ages.set(Ages::new(&self.slots.pool, self.pages())?);
+        }
+        Ok(())
     }
 
     /// Pages of the disk.

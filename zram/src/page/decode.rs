@@ -116,7 +116,7 @@ impl Zram {
     /// A client reads a slot.
     pub(crate) fn accessed(&self, page: u64, slot: &mut CellGuard<'_>) {
         accessed(slot);
-        if let Some(ages) = &self.ages {
+        if let Some(ages) = self.ages() {
             ages.read(page);
         }
     }
@@ -124,7 +124,7 @@ impl Zram {
     /// A client has given a slot other content.
     pub(crate) fn written(&self, page: u64, slot: &mut CellGuard<'_>, old: Stored) {
         accessed(slot);
-        if let Some(ages) = &self.ages {
+        if let Some(ages) = self.ages() {
             ages.write(page, old == Stored::Nothing);
         }
         self.replaced(slot, old);

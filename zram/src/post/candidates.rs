@@ -116,7 +116,7 @@ impl<'z> Candidates<'z> {
         wanted: impl Fn(&Candidate) -> bool,
     ) -> Result<Candidates<'z>, PostError> {
         let now = clock::boot_seconds();
-        let age = |page| bucket_of_age(now, zram.ages.as_ref().map_or(0, |ages| ages.of(page)));
+        let age = |page| bucket_of_age(now, zram.ages().map_or(0, |ages| ages.of(page)));
         let mut of_age = [0; AGES];
         zram.each_of(kinds, &zram.all_pages(), |candidate, _| {
             if wanted(candidate) {
@@ -289,7 +289,7 @@ mod tests {
         };
         let data: Vec<u8> = (0..PAGE_SIZE).map(|at| if at < len { next() } else { 0 }).collect();
         zram.write_page(page, &data).expect("room");
-        zram.ages.as_ref().expect("tracked").put(page, second);
+        zram.ages().expect("tracked").put(page, second);
     }
 
     #[test]

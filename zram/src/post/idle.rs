@@ -22,13 +22,13 @@ impl Zram {
     /// # Errors
     ///
     /// [`PostError::Invalid`] for an age if the device does not note accesses
-    /// (`ZramConfig::track_ages`).
+    /// (`ZramConfig::track_ages`, or a policy).
     pub fn mark_idle(&self, which: Idle) -> Result<u64, PostError> {
         match which {
             Idle::All => self.mark_where(|_| true),
             Idle::OlderThan(age) => {
                 let untracked = PostError::Invalid("the device does not note when pages are used");
-                let ages = self.ages.as_ref().ok_or(untracked)?;
+                let ages = self.ages().ok_or(untracked)?;
                 // Nothing is older than the system.
                 let cutoff = ages.cutoff(age);
                 self.mark_where(|page| cutoff.is_some_and(|cutoff| ages.of(page) <= cutoff))

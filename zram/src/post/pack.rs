@@ -128,7 +128,7 @@ impl<'z> Packing<'z> {
     }
 
     fn used(&self, page: u64) -> u32 {
-        self.zram.ages.as_ref().map_or(self.now, |ages| ages.of(page))
+        self.zram.ages().map_or(self.now, |ages| ages.of(page))
     }
 
     /// A huge page gains nothing. A page that is in the unit still, by a cell of a leaf that is yet

@@ -28,6 +28,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// If it can do nothing, it sleeps at most this many times as long.
 const BACK_OFF_MAX: u32 = 64;
 
+const NO_TARGET: &str = "a policy needs a target of at least one byte";
+
 /// The settings of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
@@ -57,21 +59,20 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Starts the thread of a device. A device has one policy at a time.
+    /// Starts the thread of a device. A device has one policy at a time. If the device does not
+    /// note ages, it begins to, and pages that it has count as used at that time.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` in three cases: there is no target, the device does not note ages
-    /// (`ZramConfig::track_ages`), or it has a policy already. Otherwise, no thread could be
-    /// started.
+    /// `InvalidInput` if there is no target, or if the device has a policy already. `OutOfMemory`
+    /// if there are no addresses for the ages of pages. Otherwise, no thread could be started.
     pub fn start(device: &Arc<Zram>, config: PolicyConfig) -> io::Result<Policy> {
         let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if config.target_bytes == 0 {
-            return invalid("a policy needs a target of at least one byte");
+            return invalid(NO_TARGET);
         }
-        if device.ages.is_none() {
-            return invalid("a policy needs a device that notes when its pages are used");
-        }
+        let no_memory = |error| io::Error::new(io::ErrorKind::OutOfMemory, error);
+        device.note_ages().map_err(no_memory)?;
         let (hold, pool) = (&device.settings.hold, &device.slots.pool);
         // This is one step, so that if two threads start a policy, one of them is refused. The
         // thread finds a target.
@@ -86,6 +87,23 @@ impl Policy {
         });
         let thread = thread.inspect_err(|_| hold.drop_target(pool))?;
         Ok(Policy { device: weak, stop, thread: Some(thread) })
+    }
+
+    /// Holds the memory at another target from now on. If the target was lifted, it is in force
+    /// again, and the thread looks at once.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for 0.
+    pub fn set_target(&self, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, NO_TARGET));
+        }
+        if let Some(device) = self.device.upgrade() {
+            device.settings.hold.change_target(&device.slots.pool, bytes);
+        }
+        self.stop.wake();
+        Ok(())
     }
 }
 

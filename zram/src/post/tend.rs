@@ -84,7 +84,7 @@ impl Tending {
     ///
     /// Those of [`Zram::tend`].
     pub fn go_on(&mut self, device: &Zram) -> Result<bool, PostError> {
-        if device.ages.is_none() {
+        if device.ages().is_none() {
             return Err(PostError::Invalid("the device does not note when pages are used"));
         }
         match device.tend_slice(&self.rule, self.page..self.page + SLICE_PAGES, self.train)? {
@@ -232,7 +232,7 @@ impl<'z> Tender<'z> {
 
     /// What is to be done with a page that was chosen.
     fn step(&self, page: &Candidate) -> Step {
-        let Some(ages) = &self.zram.ages else { return Step::Leave };
+        let Some(ages) = self.zram.ages() else { return Step::Leave };
         self.rule.step(&Look {
             form: self.form(priority(page.bits)),
             len: page.len,

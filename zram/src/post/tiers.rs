@@ -122,7 +122,7 @@ impl TierPass {
             _ if !(1..=100).contains(&config.cpu_percent) => {
                 return invalid("tiers use 1 to 100 percent of one CPU");
             }
-            _ if device.ages.is_none() => {
+            _ if device.ages().is_none() => {
                 return invalid("tiers need a device that notes when its pages are used");
             }
             _ => {}

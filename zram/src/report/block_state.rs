@@ -93,7 +93,7 @@ impl Zram {
         };
         Some(BlockState {
             page,
-            accessed_seconds: self.ages.as_ref().map_or(0, |ages| ages.of(page)),
+            accessed_seconds: self.ages().map_or(0, |ages| ages.of(page)),
             same: matches!(stored, Stored::Same(_)),
             written_back: back.is_some(),
             huge: matches!(stored, Stored::Blob { len: PAGE_SIZE, .. })

@@ -259,7 +259,7 @@ impl Zram {
     /// Bytes of the tables besides the cells: ages, blocks of the backing disk, tables for equal
     /// pages, and those of units. The result has the bytes that are mapped, and those on the heap.
     fn beside_bytes(&self) -> (u64, u64) {
-        let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
+        let ages = self.ages().map_or((0, 0), Ages::bytes);
         let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
         let sharing = self.values.sharing.as_ref().map_or((0, 0), Sharing::table_bytes);
         let units = self.values.units.as_ref().map_or((0, 0), Units::table_bytes);
@@ -270,7 +270,7 @@ impl Zram {
     /// The addresses of all tables that belong to the device alone.
     fn table_ranges(&self) -> Vec<Range<usize>> {
         let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
-        let ages = self.ages.iter().map(Ages::range);
+        let ages = self.ages().into_iter().map(Ages::range);
         let sharing = self.values.sharing.iter().flat_map(Sharing::table_ranges);
         let units = self.values.units.iter().flat_map(Units::table_ranges);
         let root = std::iter::once(self.slots.root_range());

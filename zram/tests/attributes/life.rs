@@ -16,6 +16,7 @@ fn modes_are_the_kernels_and_hold_for_everybody() {
         ("recomp_algorithm", 0o644),
         ("algorithm_params", 0o200),
         ("mem_limit", 0o200),
+        ("memory_target", 0o644),
         ("mem_used_max", 0o200),
         ("compact", 0o200),
         ("idle", 0o200),

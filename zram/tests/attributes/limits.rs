@@ -1,9 +1,13 @@
-//! `mem_limit`, `mem_used_max`, `compact`, and the settings of write-back.
+//! `mem_limit`, `memory_target`, `mem_used_max`, `compact`, and the settings of write-back.
+
+use std::time::{Duration, Instant};
 
 use disk::{Disk, DiskError};
-use ramfold_zram::{Attribute, DeviceDefaults, Errno};
+use ramfold_zram::{Attribute, Device, DeviceDefaults, Errno};
 
-use crate::rig::{Use, added, devices_with, fresh, initialised, page};
+use crate::rig::{
+    MIB, PAGE, Scratch, Use, added, devices_at_work, devices_with, fresh, initialised, page,
+};
 
 #[test]
 fn mem_limit_is_a_size_at_any_time() {
@@ -44,6 +48,67 @@ fn a_reset_goes_back_to_the_limit_that_devices_are_added_with() {
     device.write("mem_limit", "2M");
     device.write("reset", "1");
     assert_eq!(device.column("mm_stat", 3), 1 << 20);
+}
+
+#[test]
+fn memory_target_is_a_size_at_any_time() {
+    let device = fresh();
+    assert_eq!(device.read("memory_target"), "0\n");
+    device.write("memory_target", "25M\n");
+    assert_eq!(device.read("memory_target"), "26214400\n", "before there is a size");
+    let held_at = |device: &Device| device.disk().expect("it has a size").hold_stat().target_bytes;
+    device.write("disksize", "16M");
+    assert_eq!(held_at(&device), 26_214_400, "the device starts with it");
+    for (text, bytes) in [("1", 4096), ("1M", MIB), ("0", 0), ("2M", 2 * MIB)] {
+        device.write("memory_target", text);
+        assert_eq!(device.read("memory_target"), format!("{bytes}\n"), "whole pages");
+        assert_eq!((held_at(&device), device.memory_target()), (bytes, bytes));
+    }
+    for text in ["", "K", "much", "-1", "18446744073709551615"] {
+        let line = device.refuses("memory_target", text, Errno::Invalid);
+        assert!(line.contains("write 0 for no target"), "{line}");
+    }
+    assert_eq!(held_at(&device), 2 * MIB, "what is refused changes nothing");
+    device.write("reset", "1");
+    assert_eq!(device.read("memory_target"), "0\n");
+}
+
+/// The device was made without a target, and noted no ages.
+#[test]
+fn memory_target_holds_a_device_in_use() {
+    let devices = devices_at_work();
+    let device = added(&devices);
+    let file = Scratch::sized("target", 64 * MIB);
+    device.write("backing_dev", file.text());
+    device.write("disksize", "64M");
+    let pages = 4096;
+    (0..pages).for_each(|number| device.put(number, &page(number, 2)));
+    let disk = device.disk().expect("it has a size");
+    assert!(disk.object_bytes_resident() > 4 * MIB);
+    device.refuses("idle", "0", Errno::Invalid);
+    device.write("memory_target", "1M");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while disk.object_bytes_resident() > MIB {
+        assert!(Instant::now() < deadline, "never held: {:?}", disk.hold_stat());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(device.column("bd_stat", 0) > 0, "pages are on the backing device");
+    device.write("idle", "0"); // ages are noted now
+    let mut content = [0; PAGE];
+    for number in 0..pages {
+        disk.read(number * PAGE as u64, &mut content).expect("it is stored");
+        assert!(content[..] == page(number, 2), "page {number}");
+    }
+}
+
+#[test]
+fn a_reset_goes_back_to_the_target_that_devices_are_added_with() {
+    let defaults = DeviceDefaults { memory_target: Some(MIB), ..DeviceDefaults::default() };
+    let device = added(&devices_with(defaults));
+    assert_eq!(device.read("memory_target"), "1048576\n");
+    device.write("memory_target", "2M");
+    device.write("reset", "1");
+    assert_eq!(device.read("memory_target"), "1048576\n");
 }
 
 #[test]

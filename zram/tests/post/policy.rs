@@ -8,13 +8,14 @@
 //! - If memory cannot be brought down, writes go on, up to the device's own limit. Memory is held
 //!   again when the backing disk is back.
 //! - Without a policy there is no target. A policy that is not valid is refused.
+//! - A target may change. A device that noted no ages begins to when it gets a policy.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
 use disk::{Disk, DiskError, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
-use ramfold_zram::{HoldStat, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
+use ramfold_zram::{HoldStat, Idle, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
 
 const PAGES: u64 = 16384;
 const TARGET: u64 = 4 << 20;
@@ -209,8 +210,56 @@ fn what_cannot_be_held_is_refused() {
     assert_eq!(start(&zram, TARGET), invalid, "one at a time");
     drop(first);
     assert_eq!(start(&zram, TARGET), Ok(()));
-    let ageless = device(ZramConfig { track_ages: false, ..config(None) });
-    assert_eq!(start(&ageless, TARGET), invalid);
+    let second = policy(&zram, NEVER);
+    let refused = second.set_target(0).map_err(|error| error.kind());
+    assert_eq!((refused, zram.hold_stat().target_bytes), (invalid, TARGET));
+}
+
+/// The thread would not look for an hour, and looks at once.
+#[test]
+fn a_target_changes_at_once() {
+    let (zram, _) = backed();
+    let pages = fill(&zram, 2);
+    let policy = policy(&zram, NEVER);
+    let lower = TARGET / 4;
+    policy.set_target(lower).expect("a target");
+    assert_eq!(zram.hold_stat().target_bytes, lower);
+    wait_until("held", || zram.object_bytes_resident() <= lower);
+    policy.set_target(u64::MAX).expect("a target");
+    fill(&zram, 3); // nothing is in the way
+    assert!(zram.compr_data_size() >= 3 * TARGET);
+    (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+}
+
+/// A target that could not be reached is in force again when another one is set.
+#[test]
+fn a_target_that_was_lifted_changes() {
+    let zram = device(config(None));
+    let policy = policy(&zram, NEVER);
+    fill(&zram, 3);
+    assert!(zram.hold_stat().lifted, "{:?}", zram.hold_stat());
+    policy.set_target(1 << 40).expect("a target");
+    assert_eq!((zram.hold_stat().lifted, zram.hold_stat().target_bytes), (false, 1 << 40));
+}
+
+/// What it stored before counts as used when ages began, so what is used later is younger.
+#[test]
+fn a_device_that_noted_no_ages_begins_to() {
+    let disk = blocks(PAGES) as Arc<dyn Disk>;
+    let zram = device(ZramConfig { track_ages: false, ..config(Some(disk)) });
+    let age = || zram.mark_idle(Idle::OlderThan(Duration::ZERO));
+    let pages = fill(&zram, 2);
+    assert!(age().is_err(), "none are noted");
+    let policy = policy(&zram, Duration::from_millis(10));
+    wait_until("held", || zram.object_bytes_resident() <= TARGET);
+    expect_held(&zram);
+    assert!(age().expect("they are noted") > 0);
+    let began = zram.block_states(0..1).next().expect("it is stored").accessed_seconds;
+    assert!(began > 0, "page 0 counts as used when ages began");
+    drop(policy);
+    assert!(age().is_ok(), "they are noted from then on");
+    (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+    zram.check().expect("no defect");
 }
 
 #[test]
