@@ -14,6 +14,7 @@ mod compact;
 mod cpulists;
 mod device;
 mod doors;
+mod far;
 mod faultin;
 mod fs;
 mod locks;
@@ -28,7 +29,7 @@ mod writeback;
 pub(crate) use run::swapped;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 19] = [
+pub(crate) const STUDIES: [Study; 20] = [
     alloc::STUDY,
     breakdown::STUDY,
     cache::STUDY,
@@ -38,6 +39,7 @@ pub(crate) const STUDIES: [Study; 19] = [
     cpulists::STUDY,
     device::STUDY,
     doors::STUDY,
+    far::STUDY,
     faultin::STUDY,
     fs::STUDY,
     locks::STUDY,

@@ -11,6 +11,7 @@
 
 use crate::ground::{LabError, Rng};
 use crate::pages::{Corpus, PAGE_SIZE};
+use region::{Region, RegionError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::hint;
@@ -18,7 +19,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Pages touched in one order, at most: the mean settles long before.
 const SAMPLE_PAGES: usize = 1 << 14; // 64 MiB
@@ -137,6 +138,25 @@ pub(crate) fn refuse_if_too_large(bytes: u64, what: &str) -> Result<(), LabError
     let usage =
         || LabError::Usage(format!("{what} is more than half of what can be had, {most} MiB"));
     (bytes <= to_be_had).then_some(()).ok_or_else(usage)
+}
+
+/// The time it took until every page was in the store.
+pub(crate) fn fold(region: &Region) -> Result<Duration, LabError> {
+    let (control, all) = (region.control(), 0..region.len());
+    let start = Instant::now();
+    control.page_out(all).map_err(refused)?;
+    let spent = start.elapsed();
+    let stats = region.stats();
+    let left = || LabError::Wrong(format!("not every page is in the store: {stats:?}"));
+    (stats.stored_pages == stats.pages).then_some(spent).ok_or_else(left)
+}
+
+/// A system without what folded memory needs is a missing peer, and no failure.
+pub(crate) fn refused(error: RegionError) -> LabError {
+    match error {
+        RegionError::Fault(why) => LabError::missing("region", why),
+        error => LabError::store("region")(error),
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //!
 //! These figures do not show a file system or a page cache on top: `fs` does.
 
+use crate::apparatus::served;
 use crate::frame::{Lab, Report, Study, note};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
@@ -29,7 +30,6 @@ mod fio;
 mod inside;
 mod pages;
 mod passes;
-mod served;
 mod target;
 mod tree;
 mod workload;
@@ -82,10 +82,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 
 /// Says how our server compares with every other, pattern by pattern.
 fn ratios(rows: &[Row], notes: &mut Vec<String>) {
-    let ours = rows.iter().filter(|row| row.is("device", fio::RAMFOLD));
+    let ours = rows.iter().filter(|row| row.is("device", served::RAMFOLD));
     for row in ours {
         let same =
-            |other: &&Row| other.get("rw") == row.get("rw") && !other.is("device", fio::RAMFOLD);
+            |other: &&Row| other.get("rw") == row.get("rw") && !other.is("device", served::RAMFOLD);
         let others = rows.iter().filter(same).filter(|other| !other.is("client", inside::CLIENT));
         for other in others {
             let Some((a, b)) = row.number("iops").zip(other.number("iops")) else { continue };

@@ -12,6 +12,8 @@ mod compact;
 mod corpus;
 mod cpulists;
 #[cfg(test)]
+mod far;
+#[cfg(test)]
 mod faultin;
 #[cfg(test)]
 mod fio;

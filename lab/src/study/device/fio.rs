@@ -5,8 +5,8 @@
 
 use super::bench::{Bench, Peer, set_rate};
 use super::pages;
-use super::served::Served;
 use super::target::{DEPTH, Target};
+use crate::apparatus::served::{self, RAMFOLD, Served};
 use crate::frame::{note, present};
 use crate::ground::{Cleanup, LabError, PrivateDirectory};
 use crate::kernel;
@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The name of our server in rows.
-pub(super) const RAMFOLD: &str = "ramfold";
 const PATTERNS: [&str; 2] = ["randread", "randwrite"];
 
 pub(super) fn run(
@@ -101,24 +99,13 @@ fn targets(
     Ok(filled)
 }
 
-/// The server to measure.
-pub(super) fn program(bench: &Bench) -> Result<PathBuf, LabError> {
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
-    let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
-    let build = "cargo build --release -p ramfold-cli";
-    let why = || format!("no {}; {build}, or --ramfold PATH", program.display());
-    let missing = || LabError::missing(RAMFOLD, why());
-    program.exists().then_some(()).ok_or_else(missing)?;
-    Ok(program)
-}
-
 /// One of our servers; its number is in its name, by which its control socket is found.
 fn ramfold(
     bench: &Bench,
     directory: &Path,
     (number, algorithm): (usize, &Codec),
 ) -> Result<Target, LabError> {
-    let program = program(bench)?;
+    let program = served::program(bench.options.ramfold.as_deref())?;
     let (name, algorithm) = (format!("lab{number}"), algorithm.to_string());
     let socket = directory.join(format!("{name}.sock"));
     let mut command = Command::new(program);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: it is filled and verified with the same bytes, whichever it is.
 
-use super::served::Served;
+use crate::apparatus::served::Served;
 use crate::ground::{Cleanup, LabError};
 use crate::kernel::{self, Aligned, KernelZram};
 use crate::pages::PAGE_SIZE;

@@ -13,7 +13,8 @@
 //! measured in each round, one after the other.
 
 use super::bench::Bench;
-use super::fio::{Fio, RAMFOLD, program, seconds};
+use super::fio::{Fio, seconds};
+use crate::apparatus::served::{self, RAMFOLD};
 use crate::frame::{note, present};
 use crate::ground::{Deferred, GuardedChild, LabError, PrivateDirectory};
 use crate::kernel::{self, Requests};
@@ -100,7 +101,7 @@ impl Tree {
             let _ = Command::new("umount").args(["--lazy", "--quiet"]).arg(doomed).output();
         });
         let algorithm = bench.options.algorithm[0].to_string();
-        let mut command = Command::new(program(bench)?);
+        let mut command = Command::new(served::program(bench.options.ramfold.as_deref())?);
         command.env("XDG_RUNTIME_DIR", directory.path());
         command.args(["serve", "--algorithm", &algorithm, "--size"]);
         command.arg(bench.pages.len().to_string()).arg("--fuse").arg(&mounted);
@@ -122,7 +123,7 @@ impl Tree {
 
     /// Whether requests come as they should.
     fn is_served_so(&self, bench: &Bench) -> Result<(), LabError> {
-        let mut stat = Command::new(program(bench)?);
+        let mut stat = Command::new(served::program(bench.options.ramfold.as_deref())?);
         stat.env("XDG_RUNTIME_DIR", self.directory.path()).args(["stat", "zram0"]);
         let said = stat.output().map_err(LabError::io(RAMFOLD))?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -1,9 +1,8 @@
 //! A region without changes.
 
 use super::touching::Memory;
-use crate::apparatus::folding;
 use crate::apparatus::ours::{self, Backend};
-use crate::apparatus::paging::Source;
+use crate::apparatus::paging::{self, Source};
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
 use codec::Codec;
@@ -45,14 +44,14 @@ impl<'a> Folded<'a> {
             }
         };
         let config = PagerConfig { fault_mode: Some(setup.mode), ..PagerConfig::default() };
-        let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
+        let pager = Pager::new(Arc::clone(&memory), &config).map_err(paging::refused)?;
         let config = RegionConfig {
             store,
             algorithm: algorithm.clone(),
             quads: setup.quads,
             ..RegionConfig::default()
         };
-        let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
+        let mut region = Region::map(&pager, bytes, &config).map_err(paging::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })
     }
@@ -60,7 +59,7 @@ impl<'a> Folded<'a> {
 
 impl Memory for Folded<'_> {
     fn put_out(&mut self) -> Result<(), LabError> {
-        folding::page_out(&self.region).map(drop)
+        paging::fold(&self.region).map(drop)
     }
 
     fn bytes(&self) -> &[u8] {

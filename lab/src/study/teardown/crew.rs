@@ -14,8 +14,8 @@
 
 use super::case::{Case, GONE, NS_PER_MS, PAGING, PATIENCE, Shape};
 use super::held::{Held, Left, Span, Store};
-use crate::apparatus::folding;
 use crate::apparatus::gate::Gate;
+use crate::apparatus::paging;
 use crate::apparatus::paging::Source;
 use crate::ground::{LabError, clock, stats};
 use crate::rows::{Row, column};
@@ -40,7 +40,7 @@ pub(super) fn measure(
     let fault_mode = Some(shape.free.fault_mode());
     let config = PagerConfig { fault_mode, ..PagerConfig::default() };
     let pager = Pager::new(Arc::clone(&memory), &config);
-    let pager = pager.map_err(folding::refused)?;
+    let pager = pager.map_err(paging::refused)?;
     let store = Store::new(shape, case, &pager)?;
     let empty = resident(&memory)?;
     let crew = Crew {

@@ -17,7 +17,6 @@
 
 use super::case::{Case, Free, Shape};
 use super::late::{Areas, Late};
-use crate::apparatus::folding;
 use crate::apparatus::ours::{self, Backend, Layout};
 use crate::apparatus::paging::{self, Source};
 use crate::ground::{LabError, clock};
@@ -229,14 +228,14 @@ fn region(
         ..RegionConfig::default()
     };
     let mut region =
-        Region::map(&store.pager, pages * PAGE_SIZE, &config).map_err(folding::refused)?;
+        Region::map(&store.pager, pages * PAGE_SIZE, &config).map_err(paging::refused)?;
     source.fill(region.as_mut_slice())?;
-    let out = folding::page_out(&region)?;
+    let out = paging::fold(&region)?;
     let plan = paging::Plan::new(pages, case.run);
     let random = paging::touch(region.as_slice(), plan.random());
     let sequential = paging::touch(region.as_slice(), plan.sequential());
     source.verify(region.as_slice())?;
-    folding::page_out(&region)?;
+    paging::fold(&region)?;
     store.all_in_memory()?;
     let mut row = Row::default();
     row.set("pageout_ns_per_page", out.as_nanos() as f64 / pages as f64)

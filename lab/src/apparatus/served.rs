@@ -21,17 +21,30 @@ use std::time::{Duration, Instant};
 const START_MAX: Duration = Duration::from_secs(10);
 const COPY_MAX: Duration = Duration::from_secs(600);
 
+/// The name of ours.
+pub(crate) const RAMFOLD: &str = "ramfold";
+
+/// The program of ours that is measured: the one that is given, or the one beside this program.
+pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf, LabError> {
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
+    let program = given.map(Path::to_owned).or_else(beside).unwrap_or(RAMFOLD.into());
+    let build = "cargo build --release -p ramfold-cli";
+    let why = || format!("no {}; {build}, or --ramfold PATH", program.display());
+    program.exists().then_some(()).ok_or_else(|| LabError::missing(RAMFOLD, why()))?;
+    Ok(program)
+}
+
 /// A server that listens.
-pub(super) struct Served {
-    pub(super) device: &'static str,
-    pub(super) algorithm: String,
+pub(crate) struct Served {
+    pub(crate) device: &'static str,
+    pub(crate) algorithm: String,
     socket: PathBuf,
     child: GuardedChild,
 }
 
 impl Served {
     /// Starts `command`, which is to listen on `socket`.
-    pub(super) fn start(
+    pub(crate) fn start(
         device: &'static str,
         algorithm: String,
         socket: PathBuf,
@@ -61,18 +74,18 @@ impl Served {
         Ok(())
     }
 
-    pub(super) fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
     /// Anonymous memory of the whole server: what it stores and what it works with, not its
     /// program text. Growth since it was empty would miss what a server sets aside beforehand.
-    pub(super) fn anonymous_bytes(&self) -> u64 {
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
         self.told("smaps_rollup", "Anonymous:")
     }
 
     /// Its page tables, which are not in that.
-    pub(super) fn page_table_bytes(&self) -> u64 {
+    pub(crate) fn page_table_bytes(&self) -> u64 {
         self.told("status", "VmPTE:")
     }
 
@@ -85,12 +98,12 @@ impl Served {
         kib.unwrap_or(0) * 1024
     }
 
-    pub(super) fn socket(&self) -> &Path {
+    pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
     /// Writes `bytes` to the whole disk.
-    pub(super) fn fill(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+    pub(crate) fn fill(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
         let child = copier(cleanup, ["-", &self.uri()])?;
         let written = child.stdin().map_or(Ok(()), |mut pipe| pipe.write_all(bytes));
         self.copied(&child)?;
@@ -98,7 +111,7 @@ impl Served {
     }
 
     /// Reads the whole disk back and compares.
-    pub(super) fn verify(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+    pub(crate) fn verify(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
         let child = copier(cleanup, [&self.uri(), "-"])?;
         let mut held = Vec::with_capacity(bytes.len());
         let read = child.stdout().map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut held));
