@@ -11,7 +11,7 @@
 //!
 //! Invariant: C1 and C2 of the state. Lock: the caller has the state.
 
-use super::addresses::{advise, is_touched, present, protect};
+use super::addresses::{advise, is_touched, present, protect, show};
 use super::out::{close, list, set_all};
 use super::pins;
 use super::state::{State, groups, part};
@@ -61,6 +61,7 @@ fn close_chunks(state: &mut State, range: &Range<usize>) {
 /// Memory comes to a range that has no access, and folds. Returns the system's number if it
 /// refuses.
 pub(crate) fn give(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    show(range);
     let is_folding = state.fold.is_some() && !state.melted;
     if is_folding && range.len() <= LEN_MAX {
         let done = give_closed(state, range);

@@ -1,7 +1,8 @@
 //! The filter that makes system calls come to our handler.
 //!
 //! ```text
-//!   an argument that is an address, and of the arena        traps, except from the passage
+//!   from the passage                                        passes
+//!   an argument that is an address, and of the arena        traps
 //!   the C library: mmap, mremap, brk, signals, fork, nested trap
 //!   the C library: close and dup2 of our descriptors        are refused
 //!   the C library: clone3                                   is refused, and it takes clone instead
@@ -117,7 +118,17 @@ const _: () = assert!(WORD == 1 << WORD_SHIFT && arguments::KNOWN.is_multiple_of
 
 /// The program of the filter.
 fn program(code: &Code, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
-    let mut program = vec![step(LOAD, 0, 0, MACHINE), step(EQUAL, 1, 0, X86_64), ALLOW];
+    let mut program = vec![
+        step(LOAD, 0, 0, MACHINE),
+        step(EQUAL, 1, 0, X86_64),
+        ALLOW,
+        step(LOAD, 0, 0, INSTRUCTION + UPPER),
+        step(EQUAL, 0, 4, (PASSAGE >> 32) as u32),
+        step(LOAD, 0, 0, INSTRUCTION),
+        step(AND, 0, 0, !0xfff),
+        step(EQUAL, 0, 1, PASSAGE as u32),
+        ALLOW,
+    ];
     for argument in 0..6 {
         let steps = in_arena(argument);
         program.extend([
@@ -165,8 +176,8 @@ fn is_in(text: &Range<usize>, otherwise: libc::sock_filter) -> Vec<libc::sock_fi
     steps
 }
 
-/// An argument would be an address of the arena. What comes from the passage passes, and a call
-/// traps whose argument is an address. At the end are the tests of the next argument.
+/// An argument would be an address of the arena. A call traps whose argument is an address. At the
+/// end are the tests of the next argument.
 fn in_arena(argument: u32) -> Vec<libc::sock_filter> {
     let word = |at: usize| {
         let calls = (0..WORD).map(|bit| (at * WORD + bit) as libc::c_long);
@@ -187,12 +198,6 @@ fn in_arena(argument: u32) -> Vec<libc::sock_filter> {
         ];
     }
     let mut steps = vec![
-        step(LOAD, 0, 0, INSTRUCTION + UPPER),
-        step(EQUAL, 0, 4, (PASSAGE >> 32) as u32),
-        step(LOAD, 0, 0, INSTRUCTION),
-        step(AND, 0, 0, !0xfff),
-        step(EQUAL, 0, 1, PASSAGE as u32),
-        ALLOW,
         step(LOAD, 0, 0, NUMBER),
         step(AT_LEAST, 0, 1, arguments::KNOWN as u32),
         TRAP,
@@ -453,6 +458,8 @@ mod tests {
             assert_eq!(outside, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
             let called = answer(number, [8, 0x7fff_0000_1000, 0, 0, 0, 0], inside);
             assert_eq!(called, libc::SECCOMP_RET_TRAP);
+            let passed = answer(number, [8, 0x7fff_0000_1000, 0, 0, 0, 0], PASSAGE + 30);
+            assert_eq!(passed, libc::SECCOMP_RET_ALLOW);
         }
         let fork = [0x120_0011, 0, 0, addresses::START, 0, addresses::START];
         assert_eq!(answer(libc::SYS_clone, fork, inside), libc::SECCOMP_RET_TRAP);

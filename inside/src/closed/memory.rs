@@ -378,6 +378,7 @@ fn remap_otherwise(
         let _ = state.give_up(&source);
     }
     let target = whole(moved as usize, new.len());
+    addresses::show(&target);
     state.left_out.remove(&target);
     for part in left_out {
         state.left_out.set(&whole(moved as usize + part.start, part.len()), ());

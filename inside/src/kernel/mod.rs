@@ -6,6 +6,8 @@
 )]
 
 mod end;
+#[cfg(any(inside_program, test))]
+mod guards;
 mod maps;
 mod moves;
 pub(crate) mod nameless;
@@ -13,6 +15,8 @@ mod resident;
 mod uffd;
 
 pub(crate) use end::lost;
+#[cfg(inside_program)]
+pub(crate) use guards::refuse as refuse_guards;
 pub(crate) use maps::folding;
 pub(crate) use moves::move_pages;
 pub(crate) use resident::{Mapping, PAGEMAP_SCAN, Resident, Run, faults, scan_of};

@@ -30,6 +30,7 @@
 //!   frames      what stat --pagetypeinfo prints
 //!   programs    ramfold run: programs in less memory
 //!   closed      the same without userfaultfd
+//!   edges       programs that do what few programs do, each way
 //!   behind      the same with a disk behind it
 //!   jobs        ramfold run: whole programs in 70 % of their memory
 //!   torture     the same, with threads that do whatever a program may
@@ -55,6 +56,7 @@ mod clients;
 mod closed;
 mod covered;
 mod designs;
+mod edges;
 mod exports;
 mod far;
 mod figures;

@@ -92,6 +92,27 @@ ls tmp",
     assert!(!scratch.path("mine").exists(), "it was made for the mount");
 }
 
+/// It is there, and `no_new_privs` keeps its rights from it.
+#[test]
+fn where_fusermount_gets_no_rights_a_command_has_the_disk_in_a_name_space() {
+    if !needs_user(&["fusermount3"]) {
+        return;
+    }
+    let _space = Space::Names.enter();
+    let scratch = Scratch::new();
+    let said = as_nobody(
+        &scratch,
+        "mount='setpriv --no-new-privs ./ramfold mount mine --size 64M'
+$mount -- sh -c 'echo inside > mine/a; cat mine/a'
+! $mount 2> refused
+cat refused",
+    );
+    assert!(said.starts_with("inside\n"), "{said}");
+    assert!(said.contains("takes fusermount3 with rights that no_new_privs keeps"), "{said}");
+    assert_eq!(said.lines().count(), 2, "nothing is left: {said}");
+    assert!(!scratch.path("mine").exists(), "it was made for the mount");
+}
+
 #[test]
 fn without_root_other_file_systems_are_refused() {
     if !needs_user(&["fusermount3"]) {

@@ -41,8 +41,8 @@ const FIXED: &str = "without userfaultfd a program folds only where addresses ar
                      chance, and here they are fixed (setarch -R, a debugger); CAP_SYS_PTRACE \
                      lets it fold";
 const MELTED: &str = "it did what is not served without userfaultfd (mlockall, io_uring, io_setup, \
-                      a userfaultfd of its own), so all of its memory came back; CAP_SYS_PTRACE \
-                      lets it fold";
+                      process_madvise, a userfaultfd of its own), so all of its memory came back; \
+                      CAP_SYS_PTRACE lets it fold";
 const GO: &str = "it is a Go program, and without userfaultfd its stacks are too small for \
                   signals; CAP_SYS_PTRACE lets it fold";
 /// If no reason can be seen.
