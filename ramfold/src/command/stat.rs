@@ -16,6 +16,7 @@ pub(super) mod runs;
 mod table;
 mod tiers;
 mod title;
+mod width;
 
 use std::io::IsTerminal;
 use std::path::Path;

@@ -8,12 +8,17 @@
 //!
 //! In a name space the command is root of a user name space, and takes the second way.
 //!
+//! fusermount3 mounts for a user because it has the set-user-id bit. Where it has none, or where
+//! this process may get no rights (`no_new_privs`), it is of no use.
+//!
 //! Invariant: the first way that the system grants is taken, and a refusal names what is missing
 //! in it. Locks: none.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::Mode;
 use rustix::process::geteuid;
 
 use super::tools::find;
@@ -22,6 +27,7 @@ use crate::line::mounting::FileSystem;
 
 const LOOP: &str = "/dev/loop-control";
 const FUSE: &str = "/dev/fuse";
+const FUSERMOUNT: &str = "fusermount3";
 
 /// How a disk becomes a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,24 +64,39 @@ impl Way {
             let why = format!("{no_loop}, and without them there is only ext4 (by fuse2fs)");
             return Err(Failure::about(format!("--fs {}", fs.name()), why));
         }
-        let needed = ["fuse2fs", "fusermount3"];
-        let needed = needed.iter().take(if geteuid().is_root() { 1 } else { 2 });
-        let missing: Vec<&str> = needed.copied().filter(|tool| find(tool).is_none()).collect();
-        if missing.is_empty() {
-            return Ok(Way::Fuse2fs);
-        }
-        let why = format!("{no_loop}, and without them it takes {}", missing.join(" and "));
-        let right = match missing.contains(&"fuse2fs") {
-            true => "install the package fuse2fs",
-            false => "install the package fuse3, or give a command to run: -- COMMAND",
+        let cannot_mount = if geteuid().is_root() { None } else { cannot_mount() };
+        let (lacks, right) = match (find("fuse2fs"), cannot_mount) {
+            (Some(_), None) => return Ok(Way::Fuse2fs),
+            (Some(_), Some(FUSERMOUNT)) => (
+                FUSERMOUNT.to_owned(),
+                "install the package fuse3, or give a command to run: -- COMMAND",
+            ),
+            (Some(_), Some(why)) => (why.to_owned(), "give a command to run: -- COMMAND"),
+            (None, None) => ("fuse2fs".to_owned(), "install the package fuse2fs"),
+            (None, Some(why)) => (format!("fuse2fs and {why}"), "install the package fuse2fs"),
         };
+        let why = format!("{no_loop}, and without them it takes {lacks}");
         Err(Failure::Failed(format!("{why}; {right}")))
     }
 
     /// Whether a command needs a name space: only fusermount3 is missing, or may not mount.
     pub(super) fn needs_space() -> bool {
-        !geteuid().is_root() && find("fuse2fs").is_some() && find("fusermount3").is_none()
+        !geteuid().is_root() && find("fuse2fs").is_some() && cannot_mount().is_some()
     }
+}
+
+/// What a user lacks to mount, if it is something.
+fn cannot_mount() -> Option<&'static str> {
+    let Some(program) = find(FUSERMOUNT) else { return Some(FUSERMOUNT) };
+    let gives_rights = fs::metadata(program)
+        .is_ok_and(|it| it.uid() == 0 && Mode::from_raw_mode(it.mode()).contains(Mode::SUID));
+    if !gives_rights {
+        return Some("fusermount3 with the set-user-id bit");
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:"));
+    let gets_none = value.is_some_and(|value| value.trim() != "0");
+    gets_none.then_some("fusermount3 with rights that no_new_privs keeps from it")
 }
 
 fn open(device: &str) -> io::Result<()> {

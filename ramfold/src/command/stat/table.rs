@@ -5,23 +5,25 @@
 //!   held   = objects + free frames + metadata + on the move           in bytes
 //! ```
 //!
-//! Invariant: each block begins with a sum and lists every part of it once. Locks: none.
+//! Invariant: each block begins with a sum and lists every part of it once. Its lines fit a
+//! terminal. The lines before have addresses and paths, which stay whole. Locks: none.
 
 use host::PAGE_SIZE;
 use serde_json::Value;
 
 use super::tiers;
 use super::title::{put, title};
+use super::width::fitted;
 use crate::line::size::{count, human, plural};
 
 /// The table of one device.
 pub(super) fn render(stat: &Value) -> String {
     let figures = Figures(stat);
-    let mut text = String::new();
-    title(&mut text, stat);
+    let (mut head, mut text) = (String::new(), String::new());
+    title(&mut head, stat);
     if figures.get("initstate") == 0 {
         put(&mut text, format_args!("  no size yet; disksize gives it one"));
-        return text;
+        return head + &text;
     }
     disk(&mut text, &figures);
     failures(&mut text, &figures);
@@ -30,7 +32,7 @@ pub(super) fn render(stat: &Value) -> String {
     target(&mut text, &figures);
     tiers::put(&mut text, &stat["tiers"]);
     notices(&mut text, stat);
-    text
+    head + &fitted(&text)
 }
 
 /// How many times larger the stored pages are than the memory that they take.
@@ -68,9 +70,9 @@ impl Figures<'_> {
     fn without_data(&self) -> &'static str {
         match (self.stored_pages(), self.written_back(), self.get("same_pages")) {
             (0, ..) => "nothing is stored",
-            (_, 0, _) => "all stored pages are same-filled",
-            (_, _, 0) => "all stored pages are written back",
-            _ => "all stored pages are written back or same-filled",
+            (_, 0, _) => "all same-filled",
+            (_, _, 0) => "all written back",
+            _ => "on disk or same-filled",
         }
     }
 }
@@ -80,7 +82,7 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     let holes = pages.saturating_sub(figures.stored_pages());
     let row = |text: &mut String, name: &str, pages: u64, note: &str| {
         let bytes = human(pages * PAGE_SIZE as u64);
-        put(text, format_args!("{name:<16} {bytes:>11} {pages:>12} {:<5}  {note}", unit(pages)));
+        put(text, format_args!("{name:<16} {bytes:>10} {pages:>11} {:<5} {note}", unit(pages)));
     };
     text.push('\n');
     row(text, "size", pages, "what clients see");
@@ -89,16 +91,16 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     if let Some(pages) = shared["pages"].as_u64() {
         let saved = human(shared["saved_bytes"].as_u64().unwrap_or(0));
         let objects = count(shared["objects"].as_u64().unwrap_or(0), "object");
-        row(text, "    of it shared", pages, &format!("equal pages in {objects}; saves {saved}"));
+        row(text, "    of it shared", pages, &format!("in {objects}; saves {saved}"));
     }
     let units = &figures.0["units"];
     if let Some(pages) = units["pages"].as_u64().filter(|&pages| pages > 0) {
         let dead = count(units["dead_pages"].as_u64().unwrap_or(0), "page");
         let units = count(units["units"].as_u64().unwrap_or(0), "unit");
-        row(text, "    of it packed", pages, &format!("cold neighbours in {units}; {dead} dead"));
+        row(text, "    of it packed", pages, &format!("in {units}; {dead} dead"));
     }
     row(text, "  huge", figures.get("huge_pages"), "incompressible, stored as they are");
-    row(text, "  same-filled", figures.get("same_pages"), "one repeated word, stored as nothing");
+    row(text, "  same-filled", figures.get("same_pages"), "one repeated word, not stored");
     if figures.written_back() > 0 {
         let path = figures.0["backing_dev"].as_str().unwrap_or("the backing device");
         row(text, "  written back", figures.written_back(), &format!("in {path}"));
@@ -160,7 +162,7 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
         None => figures.without_data().to_owned(),
     };
     text.push('\n');
-    bytes(text, "data", data, "compressed and huge pages, to the byte");
+    bytes(text, "data", data, "what is stored, to the byte");
     bytes(text, "held", held, &format!("ratio {}, {overhead}", ratio(stored, held)));
     bytes(text, "  objects", figures.get("object_bytes_resident"), "frames of the data");
     bytes(text, "  free", figures.get("free_bytes_held"), "frames kept for the next pages");
@@ -172,16 +174,13 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
 fn resident(text: &mut String, figures: &Figures<'_>) {
     let page_tables = human(figures.get("page_table_bytes"));
     match figures.0["resident_bytes"].as_u64() {
-        Some(resident) => bytes(
-            text,
-            "resident",
-            resident,
-            &format!("as the system counts; page tables {page_tables} beside it"),
-        ),
+        Some(resident) => {
+            bytes(text, "resident", resident, &format!("page tables {page_tables} beside it"))
+        }
         None => put(text, format_args!("resident         unknown: /proc/self/smaps is unreadable")),
     }
     if let Some(anonymous) = figures.0["anonymous_bytes"].as_u64() {
-        bytes(text, "process", anonymous, "all its anonymous memory; stacks and heap are the rest");
+        bytes(text, "process", anonymous, "all anonymous memory of the server");
     }
 }
 
@@ -190,7 +189,7 @@ fn limit(text: &mut String, figures: &Figures<'_>) {
     let most = human(figures.get("mem_used_max"));
     text.push('\n');
     if limit == 0 {
-        put(text, format_args!("memory limit            none               most used {most}"));
+        put(text, format_args!("memory limit           none                   most used {most}"));
         return;
     }
     let percent = used as f64 * 100.0 / limit as f64;
@@ -233,12 +232,7 @@ fn target(text: &mut String, figures: &Figures<'_>) {
     let number = |name: &str| target[name].as_u64().unwrap_or(0);
     let recompressed = count(number("recompressed_pages"), "page");
     let written = number("written_back_pages");
-    bytes(
-        text,
-        "memory target",
-        wanted,
-        &format!("{recompressed} recompressed, {written} written back"),
-    );
+    bytes(text, "memory target", wanted, &format!("{recompressed} denser, {written} written back"));
     if target["reached"] == false {
         let why = target["why"].as_str().unwrap_or("it does not say why");
         put(text, format_args!("  not reached    {why}"));
@@ -246,12 +240,13 @@ fn target(text: &mut String, figures: &Figures<'_>) {
 }
 
 fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
-    put(text, format_args!("{name:<16} {:>11} {:18}  {note}", human(bytes), ""));
+    put(text, format_args!("{name:<16} {:>10} {:17} {note}", human(bytes), ""));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::stat::width::COLUMNS;
     use serde_json::json;
 
     fn example() -> Value {
@@ -356,7 +351,7 @@ mod tests {
         stat["memory_target"] = json!({"target_bytes": 1 << 20, "reached": true, "why": null,
             "recompressed_pages": 7, "written_back_pages": 3});
         let text = render(&stat);
-        for words in ["memory target", "7 pages recompressed, 3 written back\n"] {
+        for words in ["memory target", "7 pages denser, 3 written back\n"] {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(!text.contains("not reached"), "{text}");
@@ -383,9 +378,9 @@ mod tests {
         stat["overhead_all_in"] = Value::Null;
         let rows = [
             (0, 0, 0, "nothing is stored"),
-            (60, 0, 60, "all stored pages are same-filled"),
-            (60, 60, 0, "all stored pages are written back"),
-            (60, 50, 10, "all stored pages are written back or same-filled"),
+            (60, 0, 60, "all same-filled"),
+            (60, 60, 0, "all written back"),
+            (60, 50, 10, "on disk or same-filled"),
         ];
         for (pages, written_back, same, words) in rows {
             stat["orig_data_size"] = (pages * 4096).into();
@@ -435,6 +430,40 @@ mod tests {
         assert!(render(&stat).ends_with("\n\n! zram0: it burns; put it out\n"));
     }
 
+    /// With figures as large as a machine has them.
+    #[test]
+    fn every_line_fits_eighty_columns() {
+        let mut stat = example();
+        let many = 1_u64 << 41;
+        let fields = stat.as_object_mut().expect("an object");
+        for (_, value) in fields.iter_mut().filter(|(_, value)| value.is_u64()) {
+            *value = many.into();
+        }
+        stat["chain_order"] = 3.into();
+        stat["shuffle"] = "auto".into();
+        stat["shared"] = json!({"pages": many, "saved_bytes": many, "objects": 1 << 30});
+        stat["units"] = json!({"pages": many, "units": 1 << 28, "dead_pages": 1 << 28});
+        stat["bd_stat"] = json!({"bd_count": 9, "bd_pending": 1 << 28, "bd_quarantined": 1 << 28});
+        stat["backing_dev"] = "/var/lib/somewhere/deep/with a long name of a file".into();
+        stat["io_stat"] = json!({"failed_reads": 1_u64 << 40, "failed_writes": 1_u64 << 40});
+        stat["trouble_stat"] = json!({"over_limit": 1_u64 << 40});
+        stat["memory_target"] = json!({"target_bytes": many, "reached": false,
+            "recompressed_pages": 1 << 30, "written_back_pages": 1 << 30,
+            "why": "the backing device is full; start with a larger one, or with none at all"});
+        let off = "its algorithms were chosen by somebody long ago";
+        stat["tiers"] = json!({"density": "balanced", "denser_pages": 1 << 30, "off": off,
+            "cpu_us": 1_u64 << 40, "faster_pages": 1 << 30});
+        stat["anonymous_bytes"] = many.into();
+        stat["server"]["notices"] = json!(["zram0: it burns; ".to_owned() + &"put ".repeat(40)]);
+        let text = render(&stat);
+        let blocks = text.lines().skip_while(|line| !line.is_empty());
+        for line in blocks {
+            assert!(line.chars().count() <= COLUMNS, "{line:?}\n{text}");
+        }
+        let plain = render(&example());
+        assert!(plain.lines().all(|line| !line.starts_with("     ")), "nothing breaks: {plain}");
+    }
+
     /// A path may have anything in it.
     #[test]
     fn what_is_from_outside_stays_on_its_line() {
@@ -442,7 +471,7 @@ mod tests {
         stat["bd_stat"] = json!({"bd_count": 1});
         stat["backing_dev"] = "/a\n\x1b[31m".into();
         let text = render(&stat);
-        assert!(text.contains("1 page   in /a\\n\\u{1b}[31m\n"), "{text}");
+        assert!(text.contains("1 page  in /a\\n\\u{1b}[31m\n"), "{text}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The tiers of a device, shown to people.
 //!
 //! ```text
-//!   tiers               balanced                     75200 pages denser, 12 faster again
-//!     lz4               40.1 MiB        34110 pages  31.2 %
-//!     pagelz, own 1     61.5 MiB        75200 pages  68.8 %
+//!   tiers              balanced                   75200 pages denser, 12 faster again
+//!     lz4              40.1 MiB       34110 pages 31.2 %
+//!     pagelz, own 1    61.5 MiB       75200 pages 68.8 %
 //!     tables         adopted: 11.6 % smaller on 128 pages
 //! ```
 //!
@@ -25,7 +25,7 @@ pub(super) fn put(text: &mut String, tiers: &Value) {
         number("faster_pages"),
         number("cpu_us") as f64 / 1e6
     );
-    line(text, format_args!("{:<16} {density:>11} {:18}  {done}", "tiers", ""));
+    line(text, format_args!("{:<16} {density:>10} {:17} {done}", "tiers", ""));
     if let Some(why) = tiers["off"].as_str() {
         line(text, format_args!("  off            {why}; pages stay as they are"));
     }
@@ -46,7 +46,7 @@ fn row(text: &mut String, tier: &Value) {
     let (pages, bytes) = (tier["pages"].as_u64().unwrap_or(0), tier["bytes"].as_u64().unwrap_or(0));
     let share = 100.0 * tier["share"].as_f64().unwrap_or(0.0);
     let name = format!("  {name}");
-    line(text, format_args!("{name:<18} {:>9} {pages:>12} pages  {share:.1} %", human(bytes)));
+    line(text, format_args!("{name:<17} {:>9} {pages:>11} pages {share:.1} %", human(bytes)));
 }
 
 /// What the last training of tables or of a dictionary gained.
@@ -95,11 +95,11 @@ mod tests {
         });
         put(&mut text, &tiers);
         let expected = "\
-tiers               balanced                     91 pages denser, 1 faster again, 1.5 s of CPU
+tiers              balanced                   91 pages denser, 1 faster again, 1.5 s of CPU
   off            idle was written; pages stay as they are
-  lz4               20.0 KiB           10 pages  10.0 %
-  pagelz, shipped        0 B            0 pages  0.0 %
-  pagelz, own 1     90.0 KiB           90 pages  90.0 %
+  lz4              20.0 KiB          10 pages 10.0 %
+  pagelz, shipped       0 B           0 pages 0.0 %
+  pagelz, own 1    90.0 KiB          90 pages 90.0 %
   tables         adopted: 7.5 % smaller on 128 pages, trained on 512 others
   dictionary     gained too little: 1.0 % smaller on 128 pages, trained on 512 others
 ";
