@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn a_line_of_eighty_columns_fits() {
-        let line = format!("{} {}\n", "a".repeat(40), "é".repeat(39));
+        let line = format!("{} {}\n", "a".repeat(40), "\u{e9}".repeat(39));
         assert_eq!(fitted(&line), line);
-        let line = format!("{} {}\n", "a".repeat(40), "é".repeat(40));
+        let line = format!("{} {}\n", "a".repeat(40), "\u{e9}".repeat(40));
         assert_eq!(fitted(&line).lines().count(), 2);
     }
 }
