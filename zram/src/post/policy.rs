@@ -1,11 +1,11 @@
 //! The thread that holds a device's memory at a target, so that no second daemon is needed.
 //!
 //! ```text
-//!   sleep --> above the target? --no--> sleep
-//!     ^            | yes
-//!     |            v
-//!     '----- recompress the coldest pages, then write them back (see `hold`)
-//!            not enough: sleep twice as long as the last time, up to 64 times as long
+//!   above the target? --no--> sleep, and look again
+//!     | yes                     ^
+//!     v                         |
+//!   recompress the coldest pages, then write them back (see `hold`)
+//!   not enough: sleep twice as long as the last time, up to 64 times as long
 //! ```
 //!
 //! It exists only while a [`Policy`] does, and looks at one number when there is nothing to do.
@@ -122,8 +122,12 @@ impl Drop for Policy {
 
 fn run(device: &Weak<Zram>, stop: &Stop, interval: Duration) {
     let mut longer = 1;
-    while !stop.sleep(interval * longer) {
+    loop {
         let Some(device) = device.upgrade() else { return };
         longer = if device.hold() { 1 } else { (longer * 2).min(BACK_OFF_MAX) };
+        drop(device);
+        if stop.sleep(interval * longer) {
+            return;
+        }
     }
 }
