@@ -1,9 +1,14 @@
 //! A keyed checksum of what was written to a disk that other processes can write to as well.
 //!
 //! ```text
-//!   key: 16 random bytes, in memory alone
-//!   sum = low 32 bits of SipHash-1-3(key, place | place | bytes)
+//!   keys: twice 16 random bytes, in memory alone
+//!   bytes = first half | second half | up to 7 bytes
+//!   tail  = SipHash-1-3(second key, second half)
+//!   sum   = low 32 bits of SipHash-1-3(first key, place | place | first half | tail | up to 7 bytes)
 //! ```
+//!
+//! Each step of SipHash waits for the one before. The two halves do not wait for each other, so a
+//! CPU works on both at a time.
 //!
 //! A store keeps the sum in memory and compares it with the sum of what comes back. So it notices
 //! damage, bytes of another place, and bytes that were forged. Without the key an attacker can only
@@ -12,12 +17,14 @@
 //! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. The variant has one round
 //! for a word and three at the end, like the hash tables of Rust and of the kernel.
 //!
-//! Invariant: the key never leaves this file. There are no locks and no allocations.
+//! Invariant: the keys never leave this file. There are no locks and no allocations.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 /// The number of words that name a place.
 const PLACE_WORDS: usize = 2;
 /// The constant that the algorithm mixes in before its last rounds.
@@ -25,9 +32,9 @@ const LAST: u64 = 0xff;
 /// Rounds at the end.
 const LAST_ROUNDS: usize = 3;
 
-/// A key for checksums. No two that are made are the same.
+/// Keys for checksums. No two that are made are the same.
 pub struct Seal {
-    key: [u64; 2],
+    keys: [[u64; 2]; 2],
 }
 
 impl Seal {
@@ -35,14 +42,23 @@ impl Seal {
     pub fn random() -> Seal {
         // Each `RandomState` is keyed by the system's random numbers. Only a word that depends on
         // them is taken from it.
-        Seal { key: [(); 2].map(|()| RandomState::new().hash_one(0)) }
+        Seal { keys: [[(); 2]; 2].map(|key| key.map(|()| RandomState::new().hash_one(0))) }
     }
 
     /// The sum of bytes at a place. Any two numbers that identify the place will do.
     pub fn sum(&self, place: [u64; PLACE_WORDS], bytes: &[u8]) -> u32 {
-        let mut state = State::new(self.key);
+        let [mut state, mut other] = self.keys.map(State::new);
         place.into_iter().for_each(|word| state.add(word));
-        state.finish(PLACE_WORDS * size_of::<u64>(), bytes) as u32
+        let (words, rest) = bytes.as_chunks::<WORD>();
+        let (first, second) = words.split_at(words.len() / 2);
+        for (word, others) in first.iter().zip(second) {
+            state.add(u64::from_le_bytes(*word));
+            other.add(u64::from_le_bytes(*others));
+        }
+        // The second half may be a word longer.
+        second[first.len()..].iter().for_each(|word| other.add(u64::from_le_bytes(*word)));
+        state.add(other.finish(second.len() * WORD, &[]));
+        state.finish((PLACE_WORDS + first.len() + 1) * WORD, rest) as u32
     }
 }
 
@@ -73,7 +89,7 @@ impl State {
 
     /// Adds the last bytes of the message, which follow its first `before` bytes, and ends it.
     fn finish(mut self, before: usize, bytes: &[u8]) -> u64 {
-        let (words, rest) = bytes.as_chunks::<8>();
+        let (words, rest) = bytes.as_chunks::<WORD>();
         words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
@@ -133,17 +149,21 @@ mod tests {
             place: [u64; 2],
             bytes in prop::collection::vec(any::<u8>(), 0..5000),
         ) {
-            let mut twin = DefaultHasher::new();
+            let (mut twin, mut tail) = (DefaultHasher::new(), DefaultHasher::new());
+            let (words, half) = (bytes.len() / 8 * 8, bytes.len() / 8 / 2 * 8);
+            tail.write(&bytes[half..words]);
             place.iter().for_each(|word| twin.write(&word.to_le_bytes()));
-            twin.write(&bytes);
-            prop_assert_eq!(Seal { key: [0; 2] }.sum(place, &bytes), twin.finish() as u32);
+            twin.write(&bytes[..half]);
+            twin.write(&tail.finish().to_le_bytes());
+            twin.write(&bytes[words..]);
+            prop_assert_eq!(Seal { keys: [[0; 2]; 2] }.sum(place, &bytes), twin.finish() as u32);
         }
     }
 
     #[test]
     fn every_bit_the_length_the_place_and_the_key_matter() {
         let mut bytes: Vec<u8> = (0..1237u32).map(|at| (at * 7 / 4) as u8).collect();
-        let seal = Seal { key: [5, 6] };
+        let seal = Seal { keys: [[5, 6], [7, 8]] };
         let sum = seal.sum([1, 2], &bytes);
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -153,7 +173,9 @@ mod tests {
         assert_eq!(seal.sum([1, 2], &bytes), sum);
         assert_ne!(seal.sum([2, 2], &bytes), sum, "another first number");
         assert_ne!(seal.sum([1, 1], &bytes), sum, "another second number");
-        assert_ne!(Seal { key: [5, 7] }.sum([1, 2], &bytes), sum, "another key");
+        for keys in [[[5, 7], [7, 8]], [[5, 6], [7, 9]]] {
+            assert_ne!(Seal { keys }.sum([1, 2], &bytes), sum, "another key");
+        }
         bytes.push(0);
         assert_ne!(seal.sum([1, 2], &bytes), sum, "a zero more");
     }
@@ -161,10 +183,10 @@ mod tests {
     /// If the next process had the same sums, an attacker who has both could forge one.
     #[test]
     fn no_two_keys_are_one() {
-        let keys: Vec<[u64; 2]> = (0..100).map(|_| Seal::random().key).collect();
-        let mut words: Vec<u64> = keys.concat();
+        let keys: Vec<[[u64; 2]; 2]> = (0..100).map(|_| Seal::random().keys).collect();
+        let mut words: Vec<u64> = keys.concat().concat();
         words.sort_unstable();
         words.dedup();
-        assert_eq!(words.len(), 200, "of 100 keys of two words each");
+        assert_eq!(words.len(), 400, "of 200 keys of two words each");
     }
 }

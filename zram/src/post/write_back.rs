@@ -21,7 +21,7 @@
 //! Locks: `Settings::run`; then a stream and a cell to copy, and a cell to complete. Source: the
 //! kernel's driver, for the order, the limit and the PP mark.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use disk::{DiskError, Flights, Landed};
@@ -133,9 +133,11 @@ struct Run<'z> {
     backing: &'z Backing,
     candidates: Candidates<'z>,
     flights: Flights<Vec<Piece>>,
-    /// The request being filled: neighbouring blocks.
+    /// The request being filled: neighbouring blocks. The buffer may be longer than they are.
     pieces: Vec<Piece>,
     buffer: Vec<u8>,
+    /// Buffers of requests that have landed. Their bytes are written over, and need not be zeros.
+    buffers: Vec<Vec<u8>>,
     /// The number of pages in `pieces` and in flight, and the most that there may be.
     copied: usize,
     copied_max: usize,
@@ -155,6 +157,7 @@ impl<'z> Run<'z> {
             flights: Flights::new(Arc::clone(&backing.disk), REQUESTS),
             pieces: Vec::new(),
             buffer: Vec::new(),
+            buffers: Vec::new(),
             copied: 0,
             copied_max: (zram.writeback_batch_size() as usize).min(COPIED_MAX),
             spare: None,
@@ -214,17 +217,15 @@ impl<'z> Run<'z> {
             self.send();
             self.land_next();
         }
-        let start = self.buffer.len();
-        if self.buffer.try_reserve(PAGE_SIZE).is_err() || self.pieces.try_reserve(1).is_err() {
+        let Some(at) = self.room() else {
             self.zram.unmark_post(page);
             self.failed = Some(PostError::NoMemory);
             self.spare = Some(ticket);
             return;
-        }
-        self.buffer.resize(start + PAGE_SIZE, 0);
-        match self.zram.copy_out(page, &mut self.buffer[start..]) {
+        };
+        match self.zram.copy_out(page, &mut self.buffer[at.clone()]) {
             Ok(Some(_)) => {
-                let sum = self.backing.sum(ticket.block, page, &self.buffer[start..]);
+                let sum = self.backing.sum(ticket.block, page, &self.buffer[at]);
                 self.backing.blocks.set_sum(ticket.block, sum);
                 self.pieces.push(Piece { page, ticket });
                 self.copied += 1;
@@ -236,15 +237,27 @@ impl<'z> Run<'z> {
                 self.failed = Some(post_error(page, &error));
             }
         }
-        self.buffer.truncate(start);
         self.spare = Some(ticket);
+    }
+
+    /// Where the next page of the request goes. `None` if there is no memory.
+    fn room(&mut self) -> Option<Range<usize>> {
+        let at = self.pieces.len() * PAGE_SIZE..(self.pieces.len() + 1) * PAGE_SIZE;
+        if self.buffer.len() < at.end {
+            self.buffer.try_reserve(PAGE_SIZE).ok()?;
+            self.buffer.resize(at.end, 0);
+        }
+        self.pieces.try_reserve(1).ok()?;
+        Some(at)
     }
 
     /// Submits the request that was filled, and completes what has landed.
     fn send(&mut self) {
         let Some(first) = self.pieces.first() else { return };
         let (offset, pieces) = (offset_of(first.ticket.block), std::mem::take(&mut self.pieces));
-        let buffer = std::mem::take(&mut self.buffer);
+        let next = self.buffers.pop().unwrap_or_default();
+        let mut buffer = std::mem::replace(&mut self.buffer, next);
+        buffer.truncate(pieces.len() * PAGE_SIZE);
         self.flights.write(offset, buffer, pieces);
         while let Some(landed) = self.flights.landed_already() {
             self.land(landed);
@@ -273,9 +286,8 @@ impl<'z> Run<'z> {
                 self.failed = Some(PostError::Backing(backing_error(error)));
             }
         }
-        if self.pieces.is_empty() {
-            self.buffer = landed.buffer;
-            self.buffer.clear();
+        if self.buffers.try_reserve(1).is_ok() {
+            self.buffers.push(landed.buffer);
         }
     }
 
