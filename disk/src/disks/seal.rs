@@ -4,7 +4,7 @@
 //!   keys: twice 16 random bytes, in memory alone
 //!   bytes = first half | second half | up to 7 bytes
 //!   tail  = SipHash-1-3(second key, second half)
-//!   sum   = low 32 bits of SipHash-1-3(first key, place | place | first half | tail | up to 7 bytes)
+//!   sum   = SipHash-1-3(first key, place | place | first half | tail | up to 7 bytes), 32 low bits
 //! ```
 //!
 //! Each step of SipHash waits for the one before. The two halves do not wait for each other, so a
