@@ -77,7 +77,6 @@ extern "C" fn first() {
     if way == Way::Closed && begin_closed() {
         return;
     }
-    kernel::refuse_guards();
     begin(None);
     // SAFETY: the linker fills the table; the loader has bound it.
     let [glibc, musl] = unsafe { ATFORK };

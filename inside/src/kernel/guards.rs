@@ -9,12 +9,12 @@
 //! that the system has no such guards, as older ones have none, and they protect their pages in the
 //! old way. That takes a filter of system calls, which the system lets those load that have
 //! `CAP_SYS_ADMIN` or cannot get new rights. It looks at two calls alone: the kernel knows of all
-//! others that they pass. Programs that are executed inherit it, and need no handler for it.
+//! others that they pass. It is loaded when the process begins to fold. Guards from before are of
+//! memory that was never out. Programs that are executed inherit it, and need no handler for it.
 //!
 //! Invariant: a process has one such filter at most, because it is not loaded where the advice is
 //! unknown. Lock: none.
 
-#[cfg(inside_program)]
 use crate::floor::call::call;
 
 /// `MADV_GUARD_INSTALL`.
@@ -28,11 +28,9 @@ const NUMBER: u32 = 0;
 const MACHINE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 const X86_64: u32 = 0xc000_003e;
-#[cfg(inside_program)]
 const TSYNC: usize = 1;
 
 /// Has the system refuse such guards in this process, as far as it may.
-#[cfg(inside_program)]
 pub(crate) fn refuse() {
     if !is_known() {
         return;
@@ -45,7 +43,6 @@ pub(crate) fn refuse() {
 }
 
 /// Whether the system knows the advice. It does nothing for no bytes.
-#[cfg(inside_program)]
 fn is_known() -> bool {
     // SAFETY: it is about no memory.
     unsafe { call(libc::SYS_madvise, [0, 0, INSTALL as usize, 0, 0, 0]) == 0 }

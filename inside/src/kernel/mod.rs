@@ -6,7 +6,6 @@
 )]
 
 mod end;
-#[cfg(any(inside_program, test))]
 mod guards;
 mod maps;
 mod moves;
@@ -15,7 +14,6 @@ mod resident;
 mod uffd;
 
 pub(crate) use end::lost;
-#[cfg(inside_program)]
 pub(crate) use guards::refuse as refuse_guards;
 pub(crate) use maps::folding;
 pub(crate) use moves::move_pages;

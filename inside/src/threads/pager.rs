@@ -19,7 +19,7 @@ use crate::board::{Board, SLEEP_MAX, Slot, State};
 use crate::closed;
 use crate::floor::still::{STILL, Who};
 use crate::floor::{call, gate, strand, yard};
-use crate::kernel::{Resident, Uffd, faults, folding, lost};
+use crate::kernel::{Resident, Uffd, faults, folding, lost, refuse_guards};
 use crate::places::{GROUP, PAGE};
 use crate::ways::{Engine, Pick, Staged, Trays, Writer};
 use std::ffi::OsStr;
@@ -253,6 +253,7 @@ impl Pager {
     /// `EBUSY` if it may be tried again.
     fn build(&mut self, quota: u64) -> Result<(), i32> {
         let gate = gate::closed().ok_or(libc::ENOMEM)?;
+        refuse_guards();
         let registered = self.uffd.as_ref().map(|uffd| uffd.register(&gate));
         registered.ok_or(libc::EIO)?.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => libc::EBUSY,

@@ -1,8 +1,10 @@
 //! The client [`NbdDisk`] at this server: it is as good a disk as the one that is served.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, pattern};
 use disk::{Allocation, Disk, DiskError, Extent, NbdDisk, RamDisk, ReadOnly, conformance};
 use std::sync::Arc;
+use zram::{Memory, MemoryConfig, Zram, ZramConfig};
+use zswap::{GroupId, Limit, Loaded, Zswap, ZswapConfig};
 
 /// A remote disk, and the server that has it.
 struct Far {
@@ -88,4 +90,45 @@ fn an_export_that_is_not_there_is_told() {
     let address = format!("nbd+unix:///other?socket={}", fixture.path().display());
     let error = NbdDisk::open(&address).unwrap_err().to_string();
     assert!(error.contains("no export of that name"), "{error}");
+}
+
+/// The cache of one machine in front of the memory of another: a compressed disk that is served.
+/// Then the other machine is gone.
+#[test]
+fn a_cache_has_its_disk_on_another_server() {
+    const PAGES: u64 = 512;
+    let memory = || Memory::new(MemoryConfig::for_disk(16 << 20)).expect("address space");
+    let content = |at: u64| {
+        let mut page = pattern(4096, at as usize);
+        page[1500..].fill(at as u8);
+        page
+    };
+    let served = Zram::new(memory(), ZramConfig::new("far", 8 << 20)).expect("a disk");
+    let fixture = Fixture::of(Arc::new(served));
+    let address = format!("nbd+unix:///ram?socket={}&timeout=1", fixture.path().display());
+    let disk = NbdDisk::open(&address).expect("it is served");
+    let near = ZswapConfig {
+        limit: Limit::Bytes(64 << 20),
+        backing: Some(Arc::new(disk)),
+        worker: false,
+        ..ZswapConfig::new("near")
+    };
+    let near = Zswap::new(memory(), near).expect("a cache");
+    let area = near.add_area(PAGES).expect("room");
+    let store = |at| area.store(at, &content(at), GroupId::ROOT).expect("room");
+    (0..PAGES).for_each(store);
+    assert_eq!(near.write_back(PAGES).pages, PAGES);
+    let mut page = vec![0; 4096];
+    for at in 0..PAGES / 2 {
+        let loaded = area.load(at, &mut page).expect("the server is there");
+        assert!(loaded == Loaded::Disk && page == content(at), "page {at}: {loaded:?}");
+        store(at);
+    }
+    drop(fixture);
+    area.load(PAGES - 1, &mut page).expect_err("nobody has it now");
+    for at in 0..PAGES / 2 {
+        assert_eq!(area.load(at, &mut page).expect("it is here"), Loaded::Memory, "page {at}");
+        assert!(page == content(at), "page {at}");
+    }
+    near.check().expect("no defect");
 }
