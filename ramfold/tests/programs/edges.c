@@ -43,6 +43,9 @@ static void press(void) {
     check_all("what presses", at, PAGES, turn);
 }
 
+// A run looks at its processes ten times a second. One that ends before is not told of.
+static void linger(void) { usleep(500000); }
+
 // --- rings
 
 static struct {
@@ -162,6 +165,7 @@ static void locks_all(void) {
     press();
     check_all("unlocked", at, PAGES, 0);
     check_all("what came later", later, PAGES / 4, 1);
+    linger();
 }
 
 // --- frees
@@ -363,6 +367,7 @@ static void owners(void) {
         press();
         check_all("other memory", other, PAGES, 0);
     }
+    linger();
 }
 
 // --- vforks
