@@ -5,12 +5,11 @@
 //!   | brk's memory | small mappings | mappings, lowest free place first ...  |
 //! ```
 //!
-//! The kernel leaves out of a core file what nobody had yet: behind the places that were given,
-//! each part is marked. Otherwise a core file would have the length of the whole range, and a pipe
-//! to a collector of core files would be given all of it.
+//! A core file has what the program has, and nothing of the reserve. Otherwise it would be as long as
+//! the whole range, and a pipe to a collector of core files would be given all of it.
 //!
 //! Invariant: all of the range is reserved without access. What the program does not have there has
-//! no access. Lock: none; the range is reserved once, and marks change under the lock of the state.
+//! no access, and is marked for core files. Lock: none; the range is reserved once.
 
 use crate::floor::passage::{PASSAGE, pass};
 use crate::places::{CHUNK, GROUP_PAGES, MAPPING_MIN, PAGE};
@@ -32,10 +31,6 @@ const PART: usize = 16;
 const RESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 static LEN: AtomicUsize = AtomicUsize::new(0);
-/// Where the marked rest of each part begins.
-static SHOWN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
-/// By so much at a time it begins later, so that the kernel is asked seldom.
-const SHOWN_STEP: usize = 1 << 26; // 64 MiB
 
 /// Whether an address may be of the arena, in any process.
 pub(crate) fn contains(address: usize) -> bool {
@@ -48,40 +43,15 @@ pub(crate) fn range() -> Range<usize> {
     START..START + LEN.load(Ordering::Relaxed)
 }
 
-/// The parts: for `brk`, for small mappings, and for others.
-fn parts() -> [Range<usize>; 3] {
-    let (all, step) = (range(), range().len() / PART);
-    let [small, others] = [all.start + step, all.start + 2 * step];
-    [all.start..small, small..others, others..all.end]
-}
-
 /// The part for `brk`.
 pub(crate) fn brk_range() -> Range<usize> {
-    let [brk, ..] = parts();
-    brk
+    START..START + range().len() / PART
 }
 
 /// The part for mappings of a length. Small ones are side by side, so that they fill groups.
 pub(crate) fn range_for(len: usize) -> Range<usize> {
-    let [_, small, others] = parts();
-    if len < MAPPING_MIN { small } else { others }
-}
-
-/// Has the program's memory in a range be in a core file. It is called under the state's lock.
-pub(crate) fn show(range: &Range<usize>) {
-    for (part, shown) in parts().iter().zip(&SHOWN) {
-        // relaxed: it changes under the lock alone.
-        let from = shown.load(Ordering::Relaxed).max(part.start);
-        if range.start >= part.end || range.end <= from {
-            continue;
-        }
-        let to = range.end.next_multiple_of(SHOWN_STEP).min(part.end);
-        // SAFETY: it changes no byte. An error means that a core file lacks some memory.
-        if unsafe { advise(&(from..to), libc::MADV_DODUMP) }.is_ok() {
-            // relaxed: as above.
-            shown.store(to, Ordering::Relaxed);
-        }
-    }
+    let small = brk_range().end..brk_range().end + range().len() / PART;
+    if len < MAPPING_MIN { small } else { small.end..range().end }
 }
 
 /// Reserves it.
@@ -101,8 +71,7 @@ pub(crate) fn reserve() -> Result<(), i32> {
             // relaxed: there is one thread.
             LEN.store(len, Ordering::Relaxed);
             join();
-            // SAFETY: it changes no byte. An error means that core files are long.
-            let _ = unsafe { advise(&range(), libc::MADV_DONTDUMP) };
+            hide(&range());
             return Ok(());
         }
         error = if mapped < 0 { -mapped as i32 } else { libc::EEXIST };
@@ -138,7 +107,23 @@ pub(crate) unsafe fn release(range: &Range<usize>) -> Result<(), i32> {
     // SAFETY: the caller's contract.
     let mapped =
         unsafe { pass(libc::SYS_mmap, [range.start, range.len(), 0, flags, usize::MAX, 0]) };
-    if mapped < 0 { Err(-mapped as i32) } else { Ok(()) }
+    if mapped < 0 {
+        return Err(-mapped as i32);
+    }
+    hide(range);
+    Ok(())
+}
+
+/// Has a core file leave out a range. If the system refuses, it is longer.
+pub(crate) fn hide(range: &Range<usize>) {
+    // SAFETY: it changes no byte.
+    let _ = unsafe { advise(range, libc::MADV_DONTDUMP) };
+}
+
+/// Has a core file have a range. If the system refuses, it is shorter.
+pub(crate) fn show(range: &Range<usize>) {
+    // SAFETY: it changes no byte.
+    let _ = unsafe { advise(range, libc::MADV_DODUMP) };
 }
 
 /// Changes the access of pages.

@@ -62,6 +62,7 @@ fn close_chunks(state: &mut State, range: &Range<usize>) {
 /// refuses.
 pub(crate) fn give(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
     show(range);
+    state.hidden.remove(range);
     let is_folding = state.fold.is_some() && !state.melted;
     if is_folding && range.len() <= LEN_MAX {
         let done = give_closed(state, range);

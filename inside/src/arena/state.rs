@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) spans: Spans,
     /// What a forked child does not get (`MADV_DONTFORK`).
     pub(crate) left_out: Spans<()>,
+    /// Memory without access that a core file leaves out until the program may read it.
+    pub(crate) hidden: Spans<()>,
     /// This is a forked child, and still has what it did not get. It is lost by the first thread
     /// that has the lock, because heap and store need a strand.
     is_new: bool,

@@ -111,6 +111,7 @@ fn map(state: &mut State, arguments: &[usize; 6]) -> Answer {
     let range = place..place + len;
     if access == libc::PROT_NONE {
         state.spans.set(&range, Kind::Bare);
+        state.hidden.set(&range, ());
         return Some(place as isize);
     }
     Some(result(fresh::give(state, &range), place))
@@ -157,8 +158,14 @@ fn map_at(state: &mut State, arguments: &[usize; 6], range: &Range<usize>) -> is
     };
     state.spans.set(range, kind);
     state.left_out.remove(range);
-    if kind == Kind::Folds {
-        look(state, range);
+    state.hidden.remove(range);
+    match kind {
+        Kind::Folds => look(state, range),
+        Kind::Bare if access == libc::PROT_NONE => {
+            addresses::hide(range);
+            state.hidden.set(range, ());
+        }
+        _ => {}
     }
     mapped
 }
@@ -218,7 +225,12 @@ fn change_access(state: &mut State, number: c_long, arguments: &[usize; 6]) -> i
                 give_access(number, &piece, access, arguments[3])
                     .map(|()| state.spans.set(&piece, Kind::Bare))
             }),
-            (Kind::Bare | Kind::Stays, _) => give_access(number, &piece, access, arguments[3]),
+            (Kind::Bare | Kind::Stays, _) => {
+                if access as i32 != libc::PROT_NONE {
+                    show_hidden(state, &piece);
+                }
+                give_access(number, &piece, access, arguments[3])
+            }
         };
         if let Err(number) = done {
             return error(number);
@@ -232,8 +244,15 @@ fn give_access(number: c_long, range: &Range<usize>, access: usize, key: usize) 
     if answer < 0 { Err(-answer as i32) } else { Ok(()) }
 }
 
+/// A core file has what may be read from now on, unless the program itself has said otherwise.
+fn show_hidden(state: &mut State, range: &Range<usize>) {
+    state.hidden.pieces(range).for_each(|(piece, ())| addresses::show(&piece));
+    state.hidden.remove(range);
+}
+
 /// Memory that had other access may be read and written, and folds.
 fn open_bare(state: &mut State, range: &Range<usize>) -> Result<(), i32> {
+    show_hidden(state, range);
     // SAFETY: the program asks for it.
     unsafe { protect(range, READ_WRITE)? };
     let kind = if state.melted { Kind::Stays } else { Kind::Folds };
@@ -360,6 +379,7 @@ fn remap_otherwise(
     let source = whole(old.start, old.len());
     dissolve(state, &source);
     let left_out = left_out_of(state, old, new.len());
+    let is_hidden = state.hidden.pieces(&source).next().is_some();
     // A hole is a mapping too, the arena's reserve, and does not move.
     let covered: usize = state.spans.pieces(&source).map(|(piece, _)| piece.len()).sum();
     // Memory that came from here in parts is in parts elsewhere too.
@@ -378,7 +398,6 @@ fn remap_otherwise(
         let _ = state.give_up(&source);
     }
     let target = whole(moved as usize, new.len());
-    addresses::show(&target);
     state.left_out.remove(&target);
     for part in left_out {
         state.left_out.set(&whole(moved as usize + part.start, part.len()), ());
@@ -387,6 +406,9 @@ fn remap_otherwise(
         let _ = state.give_up(&(target.end..source.end.max(target.end)));
     }
     state.spans.set(&target, Kind::Stays);
+    if is_hidden {
+        state.hidden.set(&target, ());
+    }
     moved
 }
 

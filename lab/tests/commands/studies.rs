@@ -132,7 +132,7 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, codecs, compact, cpulists, \
-             device, doors, faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, \
+             device, doors, far, faultin, fs, locks, pagealloc, pagetypeinfo, recompress, run, \
              teardown, tiers, writeback, and the tools all, codec-tables, corpus, compare, report \
              and studies",
         ),

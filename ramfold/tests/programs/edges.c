@@ -37,9 +37,11 @@
 // Touches so much other memory that what was not touched for long is out.
 static void press(void) {
     static char *at;
-    if (!at) at = map(PAGES);
     static uint64_t turn;
+    int is_first = !at;
+    if (is_first) at = map(PAGES);
     fill_all(at, PAGES, ++turn);
+    if (is_first) until_some_are_out(PAGES);
     check_all("what presses", at, PAGES, turn);
 }
 
@@ -145,6 +147,10 @@ static void locks(void) {
     press();
     if (mlock(at, pages * PAGE)) wrong("mlock", errno);
     press();
+    static unsigned char there[16384];
+    if (mincore(at, pages * PAGE, there)) wrong("mincore", errno);
+    for (size_t p = 0; p < pages; p++)
+        if (!(there[p] & 1)) wrong("a locked page is out", p);
     check_all("locked", at, pages, 0);
     fill_all(at, pages, 1);
     if (munlock(at, pages * PAGE)) wrong("munlock", errno);
@@ -269,6 +275,7 @@ static void huge(void) {
         press();
         // One page of each comes back.
         for (size_t p = 7; p < pages; p += HUGE / PAGE) check("one page", at + p * PAGE, p, turn);
+        check_all("huge pages that were out", at, pages, turn);
     }
 }
 
@@ -465,10 +472,20 @@ static void dumps(void) {
     struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_CORE, &all)) wrong("RLIMIT_CORE", errno);
     char *at = map(PAGES);
+    // Reserved far away, and a part of it is opened later, as allocators do it.
+    enum { RESERVED = 1 << 20, OPENED = 256 };
+    int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *reserved = mmap(NULL, (size_t)RESERVED * PAGE, PROT_NONE, how, -1, 0);
+    if (reserved == MAP_FAILED) wrong("a reserve", errno);
+    char *opened = reserved + (size_t)(RESERVED - OPENED) * PAGE;
+    if (mprotect(opened, OPENED * PAGE, PROT_READ | PROT_WRITE)) wrong("mprotect", errno);
     fill_all(at, PAGES, 0);
     until_some_are_out(PAGES);
+    fill_all(opened, OPENED, 0);
     FILE *where = fopen("where", "w");
-    if (!where || fprintf(where, "%lu %zu\n", (unsigned long)at, PAGES) < 0) wrong("where", 0);
+    int said = where ? fprintf(where, "%lu %zu\n%lu %d\n", (unsigned long)at, PAGES,
+                               (unsigned long)opened, OPENED) : -1;
+    if (said < 0) wrong("where", 0);
     fclose(where);
     abort();
 }

@@ -80,10 +80,10 @@ impl Zram {
     fn bring_down(&self, target: u64, recompress: bool) -> bool {
         let _one = self.settings.run();
         bump(&self.settings.hold.rounds, 1);
-        let low = target - target / BAND;
         // Others store meanwhile, so the bytes held now do not tell whether anything was done.
-        let moved = self.bring_down_to(low, recompress);
-        let stuck = moved.pages == 0 && self.slots.pool.object_bytes_resident() > target;
+        let moved = self.bring_down_below(target, recompress);
+        let is_above = self.slots.pool.object_bytes_resident() > target;
+        let stuck = moved.pages == 0 && is_above && self.is_wanted_at(target);
         let why = stuck.then(|| moved.failed.unwrap_or(Unreached::InUse));
         self.settings.hold.lift(&self.slots.pool, why);
         !stuck
@@ -94,16 +94,16 @@ impl Zram {
     }
 
     /// Returns how many pages went elsewhere or became smaller, and why others did not.
-    fn bring_down_to(&self, low: u64, recompress: bool) -> Moved {
+    fn bring_down_below(&self, target: u64, recompress: bool) -> Moved {
         let mut moved = Moved::default();
         self.make_room();
-        if recompress && self.excess(low) > 0 {
-            moved.add(self.recompress_coldest(low));
+        if recompress && self.excess(target) > 0 {
+            moved.add(self.recompress_coldest(target));
         }
         for _ in 0..ROUNDS {
-            let bytes = self.excess(low);
+            let bytes = self.excess(target);
             let written =
-                if bytes == 0 { Moved::default() } else { self.write_back_coldest(bytes) };
+                if bytes == 0 { Moved::default() } else { self.write_back_coldest(bytes, target) };
             moved.add(written);
             if written.pages == 0 {
                 break;
@@ -113,24 +113,33 @@ impl Zram {
         moved
     }
 
-    /// Bytes of objects that must go so that memory is at most `low`, if pages stay as densely
-    /// stored as now.
-    fn excess(&self, low: u64) -> u64 {
+    /// Whether the target is still this one or a lower one.
+    fn is_wanted_at(&self, target: u64) -> bool {
+        self.settings.hold.target().is_some_and(|now| now <= target)
+    }
+
+    /// Bytes of objects that must go so that memory is at the lower line of a target, if pages stay
+    /// as densely stored as now. 0 if the target is a higher one by now, or none.
+    fn excess(&self, target: u64) -> u64 {
+        if !self.is_wanted_at(target) {
+            return 0;
+        }
+        let low = target - target / BAND;
         let resident = self.slots.pool.object_bytes_resident();
         let excess = u128::from(resident.saturating_sub(low));
         (excess * u128::from(self.compr_data_size()) / u128::from(resident.max(1))) as u64
     }
 
-    /// Recompresses pages with the algorithm of the highest priority, until memory is down to
-    /// `low`. Returns how many pages are smaller. New objects exceed the line, and frames of old
+    /// Recompresses pages with the algorithm of the highest priority, until memory is below the
+    /// target. Returns how many pages are smaller. New objects exceed the line, and frames of old
     /// ones become free only by a compaction. So only a few pages are recompressed at a time.
-    fn recompress_coldest(&self, low: u64) -> Moved {
+    fn recompress_coldest(&self, target: u64) -> Moved {
         let mut pages = 0;
-        let failed = self.recompress_coldest_into(low, &mut pages).err();
+        let failed = self.recompress_coldest_into(target, &mut pages).err();
         Moved { pages, failed: failed.map(|error| Unreached::from(&error)) }
     }
 
-    fn recompress_coldest_into(&self, low: u64, pages: &mut u64) -> Result<(), PostError> {
+    fn recompress_coldest_into(&self, target: u64, pages: &mut u64) -> Result<(), PostError> {
         let configured = self.config.configured_densest();
         let generation = self.generations.latest();
         let trained = generation.as_ref().map(|it| (it.priority, &it.codec));
@@ -138,12 +147,12 @@ impl Zram {
         let is_denser = configured.is_some_and(|(_, codec)| codec.packs_units());
         let best = if is_denser { configured } else { trained.or(configured) };
         let Some((priority, codec)) = best else { return Ok(()) };
-        let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
+        let slice_pages = target / SLICES / PAGE_SIZE as u64 + 1;
         let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);
-        let bytes = self.excess(low).saturating_mul(RECOMPRESS_FOR_EACH);
+        let bytes = self.excess(target).saturating_mul(RECOMPRESS_FOR_EACH);
         let mut coldest = Candidates::coldest(self, Kinds::Objects, bytes, wanted)?;
-        while !coldest.is_empty() && self.excess(low) > 0 {
+        while !coldest.is_empty() && self.excess(target) > 0 {
             let report = self.recompress_chosen(&mut coldest, &what, codec)?;
             bump(&self.settings.hold.recompressed, report.pages);
             *pages += report.pages;
@@ -152,9 +161,9 @@ impl Zram {
         Ok(())
     }
 
-    /// Writes back the coldest pages that take so many bytes. Returns how many went to the backing
-    /// disk.
-    fn write_back_coldest(&self, bytes: u64) -> Moved {
+    /// Writes back the coldest pages that take so many bytes, as long as that is the target. Returns
+    /// how many went to the backing disk.
+    fn write_back_coldest(&self, bytes: u64, target: u64) -> Moved {
         let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
         let coldest = match Candidates::coldest(self, Kinds::ObjectsAndUnits, bytes, |_| true) {
             Ok(coldest) => coldest,
@@ -162,7 +171,7 @@ impl Zram {
         };
         let before = self.written_back_pages();
         // If some fail, others may have been written.
-        let report = self.write_chosen(backing, coldest, u64::MAX);
+        let report = self.write_chosen(backing, coldest, u64::MAX, || self.is_wanted_at(target));
         let now = self.written_back_pages();
         let failed = report.as_ref().err().map(Unreached::from);
         let pages = report.map_or(now.saturating_sub(before), |report| report.pages);

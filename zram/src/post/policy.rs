@@ -11,8 +11,8 @@
 //! It exists only while a [`Policy`] does, and looks at one number when there is nothing to do.
 //!
 //! Invariant: a device has a target while it has a policy, and at no other time. `start` takes the
-//! target in one step. `drop` gives it back after the thread has ended. The thread keeps the device
-//! alive only while it works.
+//! target in one step. `drop` makes it one above everything, so that the thread stops its work, and
+//! gives it back after the thread has ended. The thread keeps the device alive only while it works.
 //!
 //! Lock: one, by which it is told to stop. It is a leaf.
 
@@ -110,6 +110,9 @@ impl Policy {
 impl Drop for Policy {
     fn drop(&mut self) {
         self.stop.tell();
+        if let Some(device) = self.device.upgrade() {
+            device.settings.hold.change_target(&device.slots.pool, u64::MAX);
+        }
         if let Some(thread) = self.thread.take() {
             // If it panicked, the panic has reported that.
             let _ = thread.join();

@@ -191,7 +191,7 @@ impl Zram {
         let chosen = Candidates::choose_of(self, Kinds::ObjectsAndUnits, &range, is_old)?;
         if !chosen.is_empty() {
             // A disk that is full or fails is a trouble of its own, which is counted and told.
-            let _ = self.write_chosen(backing, chosen, u64::MAX);
+            let _ = self.write_chosen(backing, chosen, u64::MAX, || true);
         }
         Ok(())
     }

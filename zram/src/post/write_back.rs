@@ -56,18 +56,19 @@ impl Zram {
         let wanted = |candidate: &Candidate| is_wanted(&what.pages, candidate);
         let kinds = Kinds::ObjectsAndUnits;
         let candidates = Candidates::choose_of(self, kinds, &ranges, wanted)?;
-        self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX))
+        self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX), || true)
     }
 
-    /// Writes back the chosen pages, while nothing else is post-processed.
+    /// Writes back the chosen pages as long as it `goes_on`, while nothing else is post-processed.
     pub(crate) fn write_chosen(
         &self,
         backing: &Backing,
         candidates: Candidates<'_>,
         max_pages: u64,
+        goes_on: impl Fn() -> bool,
     ) -> Result<WriteBackReport, PostError> {
         let mut run = Run::new(self, backing, candidates);
-        let stopped = run.submit_all(max_pages);
+        let stopped = run.submit_all(max_pages, goes_on);
         run.finish();
         let ended = stopped.and_then(|()| run.failed.take().map_or(Ok(()), Err));
         ended.inspect_err(|error| self.counters.troubles.note_post(error))?;
@@ -167,8 +168,11 @@ impl<'z> Run<'z> {
     }
 
     /// Submits the chosen pages, until something ends the run.
-    fn submit_all(&mut self, max: u64) -> Result<(), PostError> {
+    fn submit_all(&mut self, max: u64, goes_on: impl Fn() -> bool) -> Result<(), PostError> {
         for _ in 0..max {
+            if !goes_on() {
+                break;
+            }
             let Some(page) = self.candidates.pop() else { break };
             let ticket = self.ticket().inspect_err(|_| self.zram.unmark_post(page))?;
             self.submit(page, ticket);

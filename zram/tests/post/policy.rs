@@ -14,7 +14,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
-use disk::{Disk, DiskError, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
+use disk::{Allocation, Disk, DiskError, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
 use ramfold_zram::{HoldStat, Idle, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
 
 const PAGES: u64 = 16384;
@@ -44,7 +44,7 @@ fn policy(zram: &Arc<Zram>, interval: Duration) -> Policy {
     Policy::start(zram, PolicyConfig { target_bytes: TARGET, interval }).expect("a thread")
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
@@ -227,9 +227,63 @@ fn a_target_changes_at_once() {
     assert_eq!(zram.hold_stat().target_bytes, lower);
     wait_until("held", || zram.object_bytes_resident() <= lower);
     policy.set_target(u64::MAX).expect("a target");
-    fill(&zram, 3); // nothing is in the way
+    assert_eq!(zram.hold_stat().target_bytes, u64::MAX);
+    fill(&zram, 3); // nothing is in the way, and nothing goes on to be written
     assert!(zram.compr_data_size() >= 3 * TARGET);
     (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+}
+
+/// The disk takes its time. Nobody waits until all that was above the target is there.
+#[test]
+fn work_for_a_target_ends_when_it_is_raised_or_dropped() {
+    for drops in [false, true] {
+        let disk = Arc::new(Slow(RamDisk::new(PAGES * PAGE as u64).expect("memory")));
+        let zram = device(config(Some(disk as Arc<dyn Disk>)));
+        let pages = fill(&zram, 4);
+        let policy = Policy::start(&zram, PolicyConfig { target_bytes: 4096, interval: NEVER });
+        let policy = policy.expect("a thread");
+        wait_until("the first pages", || zram.bd_stat().writes > 0);
+        if drops {
+            drop(policy);
+        } else {
+            policy.set_target(u64::MAX).expect("a target");
+            drop(policy);
+        }
+        let written = zram.bd_stat().writes;
+        assert!(written < pages / 2, "{written} of {pages} pages, drops: {drops}");
+        (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+        zram.check().expect("no defect");
+    }
+}
+
+/// Each write takes 10 ms.
+struct Slow(RamDisk);
+
+impl Disk for Slow {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        std::thread::sleep(Duration::from_millis(10));
+        self.0.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.0.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.0.write_zeroes(offset, len, keep)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        self.0.flush()
+    }
 }
 
 /// A target that could not be reached is in force again when another one is set.
@@ -237,8 +291,13 @@ fn a_target_changes_at_once() {
 fn a_target_that_was_lifted_changes() {
     let zram = device(config(None));
     let policy = policy(&zram, NEVER);
-    fill(&zram, 3);
-    assert!(zram.hold_stat().lifted, "{:?}", zram.hold_stat());
+    let mut page = fill(&zram, 3);
+    wait_until("lifted", || {
+        // The thread may have looked before there was much, and say so only now.
+        write(&zram, page, &content(page, 1));
+        page += 1;
+        zram.hold_stat().lifted
+    });
     policy.set_target(1 << 40).expect("a target");
     assert_eq!((zram.hold_stat().lifted, zram.hold_stat().target_bytes), (false, 1 << 40));
 }
