@@ -5,8 +5,8 @@
 //!   | brk's memory | small mappings | mappings, lowest free place first ...  |
 //! ```
 //!
-//! A core file has what the program has, and nothing of the reserve. Otherwise it would be as long as
-//! the whole range, and a pipe to a collector of core files would be given all of it.
+//! A core file has what the program has, and nothing of the reserve. Otherwise it would be as long
+//! as the whole range, and a pipe to a collector of core files would be given all of it.
 //!
 //! Invariant: all of the range is reserved without access. What the program does not have there has
 //! no access, and is marked for core files. Lock: none; the range is reserved once.

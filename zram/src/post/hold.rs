@@ -161,8 +161,8 @@ impl Zram {
         Ok(())
     }
 
-    /// Writes back the coldest pages that take so many bytes, as long as that is the target. Returns
-    /// how many went to the backing disk.
+    /// Writes back the coldest pages that take so many bytes, as long as that is the target.
+    /// Returns how many went to the backing disk.
     fn write_back_coldest(&self, bytes: u64, target: u64) -> Moved {
         let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
         let coldest = match Candidates::coldest(self, Kinds::ObjectsAndUnits, bytes, |_| true) {
