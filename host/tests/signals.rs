@@ -92,6 +92,8 @@ fn a_caller_that_blocks_faults_starts_threads_that_take_them() {
 /// A program with one of everything that starts threads.
 struct Program {
     _policy: Policy,
+    /// The policy's thread ends without it.
+    _device: Arc<Zram>,
     _regions: Vec<Region>,
 }
 
@@ -141,9 +143,9 @@ impl Program {
         regions.iter_mut().for_each(|region| region.as_mut_slice()[..PAGES * PAGE / 2].fill(1));
         let device = ZramConfig { track_ages: true, ..ZramConfig::new("signals", 1 << 20) };
         let device = Zram::new(Arc::clone(pagers[0].memory()), device).expect("a device");
-        let policy =
-            Policy::start(&Arc::new(device), PolicyConfig::new(1 << 20)).expect("a policy");
-        Some(Program { _policy: policy, _regions: regions })
+        let device = Arc::new(device);
+        let policy = Policy::start(&device, PolicyConfig::new(1 << 20)).expect("a policy");
+        Some(Program { _policy: policy, _device: device, _regions: regions })
     }
 }
 
