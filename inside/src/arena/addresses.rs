@@ -9,7 +9,7 @@
 //! as the whole range, and a pipe to a collector of core files would be given all of it.
 //!
 //! Invariant: all of the range is reserved without access. What the program does not have there has
-//! no access, and is marked for core files. Lock: none; the range is reserved once.
+//! no access, and core files leave it out. Lock: none; the range is reserved once.
 
 use crate::floor::passage::{PASSAGE, pass};
 use crate::places::{CHUNK, GROUP_PAGES, MAPPING_MIN, PAGE};
