@@ -27,6 +27,8 @@ pub(crate) struct Mapping {
     pub(crate) range: Range<usize>,
     /// It is empty in a forked child (`MADV_WIPEONFORK`).
     pub(crate) wiped: bool,
+    /// Somebody's userfaultfd is told of pages that are missing in it.
+    pub(crate) served: bool,
 }
 
 /// The page is mapped by this process alone, and once: a bit of `pagemap`.
@@ -115,6 +117,13 @@ impl Resident {
     pub(crate) fn wiped(&self) -> io::Result<Vec<Range<usize>>> {
         let wiped = self.mappings()?.into_iter().filter(|mapping| mapping.wiped);
         Ok(wiped.map(|mapping| mapping.range).collect())
+    }
+
+    /// Whether a userfaultfd is told of pages that are missing in a part of a range, or the system
+    /// does not say. This takes as long as `shared`.
+    pub(crate) fn is_served(&self, range: &Range<usize>) -> bool {
+        let meets = |it: &Mapping| it.range.start < range.end && range.start < it.range.end;
+        self.mappings().map_or(true, |all| all.iter().any(|it| it.served && meets(it)))
     }
 
     /// The pages of a group that other processes have too, as bits.
@@ -213,15 +222,17 @@ fn whole(mut file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The mappings of the text of `smaps`, and which of them have the flag `wf`.
+/// The mappings of the text of `smaps`, and which of them have the flags `wf` and `um`.
 fn mappings(text: &str) -> Vec<Mapping> {
     let mut all: Vec<Mapping> = Vec::new();
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
-            all.iter_mut().next_back().into_iter().for_each(|mapping| mapping.wiped = wiped);
+            let has = |name| flags.split_ascii_whitespace().any(|flag| flag == name);
+            if let Some(last) = all.last_mut() {
+                (last.wiped, last.served) = (has("wf"), has("um"));
+            }
         } else if let Some(range) = range(line) {
-            all.push(Mapping { range, wiped: false });
+            all.push(Mapping { range, wiped: false, served: false });
         }
     }
     all
@@ -242,10 +253,10 @@ mod tests {
     use crate::places::{GROUP, bits};
 
     #[test]
-    fn wiped_mappings_have_a_flag() {
+    fn mappings_have_flags() {
         let text = "1000-2000 rw-p 0 00:00 0\nSize: 4 kB\nVmFlags: rd wr mr wf ac\n\
-                    2000-9000 rw-p 0 00:00 0 [anon:wf]\nVmFlags: rd wr mr ac\n";
-        let mapping = |range, wiped| Mapping { range, wiped };
+                    2000-9000 rw-p 0 00:00 0 [anon:wf]\nVmFlags: rd wr mr um ac\n";
+        let mapping = |range, wiped| Mapping { range, wiped, served: !wiped };
         assert_eq!(mappings(text), [mapping(0x1000..0x2000, true), mapping(0x2000..0x9000, false)]);
     }
 

@@ -27,6 +27,7 @@ use crate::floor::still::{STILL, Who};
 use crate::kernel::{Event, Fault, Uffd, lost};
 use crate::places::{GROUP, Place, bits, page_in_group};
 use crate::ways::{Came, Engine, State};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -210,7 +211,7 @@ impl<'a> Server<'a> {
         match event {
             Event::Fault(_) => {}
             Event::Gone { range, unmapped: true } => {
-                if state.is_gone(&range) {
+                if state.is_gone(&range) || self.is_gone_after_all(state, &range) {
                     self.engine.forget(&mut state.book, &range, true);
                 }
             }
@@ -230,6 +231,13 @@ impl<'a> Server<'a> {
             Event::Forked(uffd) => self.forked(state, Candidate::new(uffd), is_calm),
         }
         self.act_on_postponed(state);
+    }
+
+    /// A range was unmapped that memory had left. Other memory that has moved there since stays. But
+    /// perhaps it is what was unmapped: a place may stay when memory leaves it
+    /// (`MREMAP_DONTUNMAP`), and no news says which of the two it was.
+    fn is_gone_after_all(&self, state: &State, range: &Range<usize>) -> bool {
+        state.book.is_any_registered(range) && !self.engine.resident.is_served(range)
     }
 
     /// There is a child. It may be the heir of a fork that is calm.

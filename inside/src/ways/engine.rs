@@ -70,7 +70,8 @@ pub(crate) struct State {
     pub(crate) trays: Trays,
     /// What the kernel is about to take away.
     pub(crate) leaving: Leaving,
-    /// Places that memory left, of which the system will tell that they were unmapped.
+    /// Places that memory left, of which the system will tell that they were unmapped, except if
+    /// they stayed.
     pub(super) vacated: Vec<Range<usize>>,
     /// Groups that have pages in memory, the coldest first.
     pub(super) queue: VecDeque<usize>,
@@ -286,7 +287,8 @@ impl State {
         vacated.map(|at| self.vacated.swap_remove(at)).is_none()
     }
 
-    /// Memory left a range, and the system will tell that this was unmapped.
+    /// Memory left a range, and the system will tell that this was unmapped, except if it stayed
+    /// (`MREMAP_DONTUNMAP`).
     pub(crate) fn left(&mut self, range: Range<usize>) {
         self.vacated.push(range);
     }

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_wiped_or_left_out_is_not_kept() {
-        let mapping = |range, wiped| Mapping { range, wiped };
+        let mapping = |range, wiped| Mapping { range, wiped, served: true };
         let mappings = [
             mapping(10..20, false),
             mapping(20..30, false),

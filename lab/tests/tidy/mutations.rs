@@ -55,8 +55,13 @@ fn defect(row: &Row<'_>, sources: &[Source]) -> Option<String> {
         "lab" => "-p lab ".to_owned(),
         folder => format!("-p ramfold-{folder} "),
     };
-    // Tests of `host` fold memory with `region`, because signals and threads are its subject.
-    let known = [package.as_str(), "-p ramfold-host "].iter().any(|of| test.starts_with(of));
+    // Tests of `host` fold memory with `region`, because signals and threads are its subject. And
+    // programs of the command's tests have the library of `inside` in them.
+    let others = match source.crate_name() {
+        "inside" => "-p ramfold-cli --test system ",
+        _ => "-p ramfold-host ",
+    };
+    let known = [package.as_str(), others].iter().any(|of| test.starts_with(of));
     (!known).then(|| format!("the tests {test:?} are not of {package:?}"))
 }
 
@@ -105,6 +110,7 @@ fn a_row_about_other_code_is_refused() {
         row(file, "a.min(b)", "a.min(b)", test),
         row(file, "a.min(b)", "a", "-p ramfold-zswap --lib f"),
         row(file, "a.min(b)", "a", ""),
+        row(file, "a.min(b)", "a", "-p ramfold-cli --test system f"),
     ];
     for row in wrong {
         assert_eq!(findings(&row).len(), 1, "{row}");

@@ -88,6 +88,9 @@ pub(crate) struct Disk {
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
     chain_order: u32,
+    /// How size classes are chosen: least-waste, used-percent or fitted
+    #[arg(long, default_value = "least-waste")]
+    rule: zsmalloc::Rule,
     /// Write pages back to this file, block device or NBD export (nbd://HOST/NAME,
     /// nbd+unix:///NAME?socket=PATH) when ramfold set asks for it; its present content is lost
     #[arg(long, value_name = "PATH|URI")]
@@ -108,6 +111,13 @@ pub(crate) struct Disk {
     /// Take requests for the disk by io_uring: auto, where the kernel offers it, or off
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     fuse_io_uring: IoUring,
+    /// Listen for stat, set and check here as well; PATH ends in .ctl
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Write the number of the process that serves the disk here before DIR is mounted, and remove
+    /// it at the end
+    #[arg(long, value_name = "PATH")]
+    pidfile: Option<PathBuf>,
     /// Print only errors and warnings
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -170,10 +180,16 @@ impl Mount {
         let by_age = disk.writeback == Writeback::Auto;
         words.extend(by_age.then(|| "--writeback=auto".into()));
         words.push(option("chain-order", &disk.chain_order.to_string()));
+        words.push(option("rule", &disk.rule.to_string()));
         let sizes = [("memory-limit", disk.memory_limit), ("memory-target", disk.memory_target)];
         let sizes = sizes.into_iter().filter_map(|(name, size)| Some((name, size?)));
         words.extend(sizes.map(|(name, size)| option(name, &size.to_string())));
-        let files = [("dictionary", &disk.dictionary), ("backing", &disk.backing)];
+        let files = [
+            ("dictionary", &disk.dictionary),
+            ("backing", &disk.backing),
+            ("control", &disk.control),
+            ("pidfile", &disk.pidfile),
+        ];
         let files = files.into_iter().filter_map(|(name, file)| Some((name, file.as_ref()?)));
         words.extend(files.map(|(name, file)| option(name, file)));
         words.extend(disk.set.iter().map(|change| option("set", change)));
@@ -212,7 +228,10 @@ mod tests {
             "--writeback=auto",
             "--dictionary=d",
             "--chain-order=4",
+            "--rule=fitted",
             "--backing=b",
+            "--control=c.ctl",
+            "--pidfile=p",
             "--track-ages",
             "--share-equal-pages",
             "--memory-target=512K",
@@ -243,7 +262,10 @@ mod tests {
         assert_eq!((serve.tier_age, serve.tier_cpu), (7, 20));
         assert_eq!(serve.writeback, Writeback::Auto);
         assert_eq!(serve.dictionary.as_deref(), Some(Path::new("d")));
+        assert_eq!(serve.rule, zsmalloc::Rule::Fitted);
         assert_eq!(serve.backing.as_deref(), Some(Path::new("b")));
+        assert_eq!(serve.control.as_deref(), Some(Path::new("c.ctl")));
+        assert_eq!(serve.pidfile.as_deref(), Some(Path::new("p")));
         assert_eq!(serve.fuse.as_deref(), Some(Path::new("/run/tree")));
         assert!(serve.monitoring.place().is_some());
         assert_eq!(serve.fuse_io_uring, IoUring::Off);

@@ -34,17 +34,6 @@
 
 #include "pages.h"
 
-// Touches so much other memory that what was not touched for long is out.
-static void press(void) {
-    static char *at;
-    static uint64_t turn;
-    int is_first = !at;
-    if (is_first) at = map(PAGES);
-    fill_all(at, PAGES, ++turn);
-    if (is_first) until_some_are_out(PAGES);
-    check_all("what presses", at, PAGES, turn);
-}
-
 // A run looks at its processes ten times a second. One that ends before is not told of.
 static void linger(void) { usleep(500000); }
 
@@ -175,12 +164,6 @@ static void locks_all(void) {
 }
 
 // --- frees
-
-static int is_zero(const char *page) {
-    for (int i = 0; i < PAGE; i++)
-        if (page[i]) return 0;
-    return 1;
-}
 
 static void frees(void) {
     char *at = map(PAGES);
@@ -370,8 +353,11 @@ static void owners(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, serves, at)) wrong("thread", 0);
     for (int round = 0; round < 3; round++) {
-        check_all("what the program serves", at, OWN, 3);
+        check_all("what the program serves", at, OWN, round ? 4 : 3);
+        // A page that left would come back as what its server gives.
+        fill_all(at, OWN, 4);
         press();
+        check_all("what the program wrote", at, OWN, 4);
         check_all("other memory", other, PAGES, 0);
     }
     linger();

@@ -78,6 +78,23 @@ static void until_some_are_out(size_t pages) {
     }
 }
 
+// Touches so much other memory that what was not touched for long is out.
+static void press(void) {
+    static char *at;
+    static uint64_t turn;
+    int is_first = !at;
+    if (is_first) at = map(PAGES);
+    fill_all(at, PAGES, ++turn);
+    if (is_first) until_some_are_out(PAGES);
+    check_all("what presses", at, PAGES, turn);
+}
+
+static int is_zero(const char *page) {
+    for (int i = 0; i < PAGE; i++)
+        if (page[i]) return 0;
+    return 1;
+}
+
 static void expect_child(pid_t child) {
     int status;
     if (waitpid(child, &status, 0) != child || status != 0) wrong("a child's end", status);

@@ -7,7 +7,9 @@
 //! Some of what they do is served by one of the two ways only. The other way says so, and the
 //! program is right all the same.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,6 +23,7 @@ const LIMIT: &str = "32M";
 const FAULTS: &str = "userfaultfd";
 const CLOSED: &str = "closed";
 const SIGABRT: i32 = 6;
+const NOBODY: u32 = 65534;
 
 /// The ways that this machine has.
 fn ways(rig: &Rig) -> Vec<&'static str> {
@@ -37,7 +40,13 @@ fn ways(rig: &Rig) -> Vec<&'static str> {
 /// there is one, and on the other.
 #[track_caller]
 fn right(claim: &str) -> Option<[String; 2]> {
-    let rig = rig_of(EDGES, &["cc"])?;
+    right_in(EDGES, claim)
+}
+
+/// The same with a claim of another program.
+#[track_caller]
+pub(crate) fn right_in(source: &str, claim: &str) -> Option<[String; 2]> {
+    let rig = rig_of(source, &["cc"])?;
     let mut said = [String::new(), String::new()];
     for way in ways(&rig) {
         let mut command = rig.run(&["--limit", LIMIT, "--"]);
@@ -68,6 +77,32 @@ claims! {
     huge_pages_fold: "huge";
     a_child_by_vfork_writes_to_its_parents_memory: "vforks";
     a_process_that_nobody_may_look_at_folds: "private";
+}
+
+/// Root may look at any process, so as root nothing is proved by that.
+#[test]
+fn a_process_without_rights_that_nobody_may_look_at_folds() {
+    if !needs_root() || !needs(&["setpriv"]) {
+        return;
+    }
+    let Some(rig) = rig_of(EDGES, &["cc"]) else { return };
+    let own = rig.scratch.path("nobody");
+    std::fs::create_dir(&own).expect("room");
+    let mut everybody = vec![rig.scratch.path("")];
+    everybody.push(rig.program.clone());
+    for path in everybody {
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("ours");
+    }
+    chown(&own, Some(NOBODY), Some(NOBODY)).expect("we are root");
+    let mut command = tool("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
+    command.args(["--inh-caps=-all", "--no-new-privs", BINARY, "run", "--limit", LIMIT, "--"]);
+    command.arg(&rig.program).arg("private").env("XDG_RUNTIME_DIR", &own);
+    let (out, err) = texts(&command.env("TMPDIR", &own).output().expect("it starts"));
+    if err.contains("Permission denied") && err.contains("setpriv") {
+        return println!("skipped: needs a build that others may read");
+    }
+    assert!(out == "right\n" && err.contains("pages left"), "{out}{err}");
 }
 
 /// With userfaultfd the kernel waits for pages that `process_vm_readv` reads. For `ptrace`, and

@@ -31,6 +31,7 @@
 //!   programs    ramfold run: programs in less memory
 //!   closed      the same without userfaultfd
 //!   edges       programs that do what few programs do, each way
+//!   traps       each trap of folded memory, by a program that would fall into it
 //!   behind      the same with a disk behind it
 //!   jobs        ramfold run: whole programs in 70 % of their memory
 //!   torture     the same, with threads that do whatever a program may
@@ -85,5 +86,6 @@ mod tiers;
 mod tls;
 mod top;
 mod torture;
+mod traps;
 mod tree;
 mod usage;

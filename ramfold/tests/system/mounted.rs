@@ -111,6 +111,56 @@ fn a_directory_in_use_stays_and_its_users_are_named() {
     spot.is_gone();
 }
 
+/// What the kernel uses holds a directory as a process does.
+#[test]
+fn a_loop_device_and_a_mount_in_it_hold_a_directory_and_are_named() {
+    if !needs_mount(&["mkfs.ext4", "losetup"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("layered");
+    spot.mount(&["--size", "64M"]);
+    let (image, inner) = (spot.directory().join("image"), spot.directory().join("inner"));
+    fs::File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("room");
+    fs::create_dir(&inner).expect("room");
+    let device = succeed(tool("losetup").args(["--find", "--show"]).arg(&image));
+    let device = device.trim();
+    succeed(tool("mount").args(["-t", "tmpfs", "none"]).arg(&inner));
+    let said = refusal(&mut spot.ramfold("umount"));
+    let name = device.trim_start_matches("/dev/");
+    assert!(said.contains(&format!("the mount at {}", inner.display())), "{said}");
+    assert!(said.contains(name), "{name}: {said}");
+    succeed(tool("umount").arg(&inner));
+    let said = refusal(&mut spot.ramfold("umount"));
+    assert!(said.contains(name) && !said.contains("the mount at"), "{said}");
+    succeed(tool("losetup").args(["--detach", device]));
+    succeed(&mut spot.ramfold("umount"));
+    spot.is_gone();
+}
+
+/// The files have paths relative to a directory that the server leaves.
+#[test]
+fn scripts_find_the_server_by_its_files() {
+    if !needs_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let _space = Space::Mount.enter();
+    let spot = Spot::new("found");
+    let mut mount = spot.ramfold("mount");
+    mount.args(["--size=64M", "--rule=fitted", "--pidfile=number", "--control=own.ctl"]);
+    succeed(mount.current_dir(spot.scratch.path("")));
+    let (pidfile, control) = (spot.scratch.path("number"), spot.scratch.path("own.ctl"));
+    let number = fs::read_to_string(&pidfile).expect("it is mounted");
+    assert_eq!(number, format!("{}\n", spot.server()));
+    let stat = succeed(ramfold(&["stat", "--json"]).arg(&control));
+    assert!(stat.contains("\"initstate\": 1"), "{stat}");
+    succeed(&mut spot.ramfold("umount"));
+    assert!(!pidfile.exists() && !control.exists(), "they end with the server");
+    let refused = refusal(spot.ramfold("mount").args(["--size=64M", "--pidfile=/nonexistent/p"]));
+    assert!(refused.contains("--pidfile /nonexistent/p"), "{refused}");
+    spot.is_gone();
+}
+
 /// A mount that is not at the top of its directory, or has moved, is there all the same.
 #[test]
 fn a_disk_that_is_covered_or_moved_goes_on() {
@@ -206,7 +256,6 @@ fn after_a_kill_one_command_removes_everything() {
     assert!(said.contains("no disk of ramfold mount is there"), "{said}");
 }
 
-/// As administrators and systemd do it.
 /// Somebody has unmounted by hand what a killed server left, and has mounted another disk there.
 #[test]
 fn of_a_dead_disk_and_a_living_one_the_living_one_is_unmounted() {
@@ -236,6 +285,7 @@ fn of_a_dead_disk_and_a_living_one_the_living_one_is_unmounted() {
     spot.is_gone();
 }
 
+/// As administrators and systemd do it.
 #[test]
 fn umount_of_the_system_ends_the_server_too() {
     if !needs_mount(&["mkfs.ext4"]) {

@@ -167,6 +167,14 @@ pub(crate) fn assert_within(said: &str, bound: f64) {
     assert!(most < bound && said.contains(" MiB at most"), "{said}");
 }
 
+/// The heap has more than `80 MiB`, and grows as it likes. Some of it may come before it is
+/// registered.
+#[test]
+fn small_blocks_fold() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    assert_within(&rig.right("blocks", &["--limit", LIMIT]), 64.0);
+}
+
 #[test]
 fn under_its_limit_a_program_is_left_alone() {
     let Some(rig) = rig(&["cc"]) else { return };
