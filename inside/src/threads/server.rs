@@ -237,7 +237,9 @@ impl<'a> Server<'a> {
     /// perhaps it is what was unmapped: a place may stay when memory leaves it
     /// (`MREMAP_DONTUNMAP`), and no news says which of the two it was.
     fn is_gone_after_all(&self, state: &State, range: &Range<usize>) -> bool {
-        state.book.is_any_registered(range) && !self.engine.resident.is_served(range)
+        let is_leaving = self.postponed.iter().any(|&(from, _, _)| from == range.start);
+        let has_more = !is_leaving && state.book.is_any_registered(range);
+        has_more && !self.engine.resident.is_served(range)
     }
 
     /// There is a child. It may be the heir of a fork that is calm.

@@ -435,8 +435,10 @@ static void watched(void) {
 // --- private
 
 static void private(void) {
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)) wrong("PR_SET_DUMPABLE", errno);
     char *at = map(PAGES);
+    // From its first moment on, nothing could be seen of its memory.
+    linger();
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)) wrong("PR_SET_DUMPABLE", errno);
     fill_all(at, PAGES, 0);
     until_some_are_out(PAGES);
     for (int turn = 0; turn < 3; turn++) {

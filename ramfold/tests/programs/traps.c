@@ -14,7 +14,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -51,10 +50,10 @@ static void stays(void) {
     enum { DONTUNMAP = 4 };  // Linux 5.7
     size_t half = PAGES / 2, len = half * PAGE;
     for (int turn = 0; turn < 4; turn++) {
-        char *at = map(half);
+        char *at = map(half), *other = map(half);
         fill_all(at, half, turn);
         press();
-        char *to = mremap(at, len, len, MREMAP_MAYMOVE | DONTUNMAP);
+        char *to = mremap(at, len, len, MREMAP_MAYMOVE | DONTUNMAP, NULL);
         if (to == MAP_FAILED) wrong("MREMAP_DONTUNMAP", errno);
         if (turn % 2) {
             for (size_t p = 0; p < half; p++)
@@ -67,7 +66,6 @@ static void stays(void) {
         // The old place goes in two parts, and other memory moves there.
         munmap(at, len / 2);
         munmap(at + len / 2, len - len / 2);
-        char *other = map(half);
         fill_all(other, half, turn + 20);
         press();
         remap(other, half, at);
@@ -107,11 +105,7 @@ static pid_t born_with_files(void) {
     return clone(child_of_clone, stack + 64 * PAGE, SIGCHLD | CLONE_FILES, NULL);
 }
 
-#ifdef __GLIBC__
-extern pid_t _Fork(void) __attribute__((weak));
-#else
-static pid_t (*const _Fork)(void);
-#endif
+#pragma weak _Fork
 
 static pid_t born_without_handlers(void) {
     if (!_Fork) return fork();
@@ -121,8 +115,9 @@ static pid_t born_without_handlers(void) {
 }
 
 static pid_t born_by_number(void) {
-    struct clone_args how = {.exit_signal = SIGCHLD};
-    pid_t child = (pid_t)syscall(SYS_clone3, &how, sizeof how);
+    // struct clone_args: flags, three places for words, and the signal at the end.
+    uint64_t how[8] = {0, 0, 0, 0, SIGCHLD};
+    pid_t child = (pid_t)syscall(SYS_clone3, how, sizeof how);
     if (child < 0 && errno == ENOSYS) child = fork();
     if (child == 0) _exit(child_of_clone(NULL));
     return child;
@@ -132,13 +127,17 @@ static void born(void) {
     pid_t (*const ways[])(void) = {born_with_files, born_without_handlers, born_by_number};
     of_parent = map(PAGES);
     fill_all(of_parent, PAGES, 0);
-    for (int turn = 0; turn < 6; turn++) {
+    for (int turn = 0, ends = 0; turn < 6; turn++) {
         press();
         pid_t child = ways[turn % 3]();
-        if (child < 0) wrong("a child", turn);
-        if (child == 0) _exit(0);
-        expect_child(child);
+        int status;
+        if (child < 0 || waitpid(child, &status, 0) != child) wrong("a child", turn);
         check_all("the parent", of_parent, PAGES, 0);
+        // Without userfaultfd, one by clone3 while a page is on the move ends with a message.
+        if (ways[turn % 3] == born_by_number && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT &&
+            ends++ < 20)
+            turn--;
+        else if (status != 0) wrong("a child's end", status);
     }
 }
 
@@ -305,7 +304,9 @@ static void lose_datagrams(struct message *message, char *control, char *bytes) 
     struct iovec part = {text, sizeof text};
     struct msghdr out = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = given.room,
                          .msg_controllen = sizeof given.room};
-    given.head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    given.head.cmsg_len = CMSG_LEN(sizeof(int));
+    given.head.cmsg_level = SOL_SOCKET;
+    given.head.cmsg_type = SCM_RIGHTS;
     memcpy(CMSG_DATA(&given.head), &events, sizeof events);
     expect("sendmsg", sendmsg(pair[0], &out, 0) == sizeof text);
     expect("recvmsg", recvmsg(pair[1], &message->head, 0) == sizeof text);
@@ -507,7 +508,7 @@ static void masks(void) {
 
 // --- faults
 
-static struct {
+static volatile struct {
     int number, code, is_blocked, count;
     char *address, *stack;
     uintptr_t instruction;
@@ -605,7 +606,7 @@ static void faults(void) {
     closed_page = at + 77 * PAGE;
     handle(on_fault, 0);
     close_page(closed_page);
-    memset(&seen, 0, sizeof seen);
+    seen.count = 0;
     if (read_at((void *)closed_page) != word(77, 8, 0)) wrong("what a handler opened", 77);
     if (seen.count != 1 || seen.address != closed_page) wrong("its address", seen.count);
     if (seen.number != SIGSEGV || seen.code != SEGV_ACCERR) wrong("its code", seen.code);

@@ -117,7 +117,7 @@ fn a_place_that_stayed_is_unmapped_as_any_other() {
     let (from, len) = (rig.base as *mut libc::c_void, PAGES * PAGE);
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
     // SAFETY: the mapping is the test's.
-    let to = unsafe { libc::mremap(from, len, len, flags) };
+    let to = unsafe { libc::mremap(from, len, len, flags, std::ptr::null_mut::<libc::c_void>()) };
     assert_ne!(to, libc::MAP_FAILED);
     assert!((0..PAGES).all(|page| read(rig.base, page) == [0, 0]), "it is new memory");
     assert!((0..PAGES).all(|page| read(to as usize, page) == [page as u64, 1]));

@@ -88,8 +88,12 @@ pub(crate) fn refused(number: i32) -> String {
     }
     let error = Error::from_raw_os_error(number);
     let help = match errno(&error) {
-        Some(Errno::PERM | Errno::ACCESS) => {
+        Some(Errno::PERM) => {
             "; it gave up CAP_SYS_PTRACE, or a filter of system calls refuses userfaultfd"
+        }
+        Some(Errno::ACCESS) => {
+            "; it may not be dumped (PR_SET_DUMPABLE), which hides its memory from itself too, or it \
+             gave up CAP_SYS_PTRACE"
         }
         Some(Errno::NOSYS) => "; a filter of system calls refuses userfaultfd",
         Some(Errno::NOENT) => "; it does not see /proc",
@@ -249,6 +253,7 @@ mod tests {
     fn an_error_is_told_with_what_helps() {
         let rows = [
             (Errno::PERM, "Operation not permitted", "CAP_SYS_PTRACE", "CAP_SYS_PTRACE"),
+            (Errno::ACCESS, "Permission denied", "CAP_SYS_PTRACE", "PR_SET_DUMPABLE"),
             (Errno::NOSYS, "not implemented", "Linux 6.8", "a filter"),
             (Errno::INVAL, "Invalid argument", "older than Linux 6.8", "Invalid"),
             (Errno::MFILE, "Too many open files", "ulimit -n", "ulimit -n"),
