@@ -27,7 +27,7 @@ pub(crate) struct Mapping {
     pub(crate) range: Range<usize>,
     /// It is empty in a forked child (`MADV_WIPEONFORK`).
     pub(crate) wiped: bool,
-    /// Somebody's userfaultfd is told of pages that are missing in it.
+    /// A userfaultfd is told of pages that are missing in it.
     pub(crate) served: bool,
 }
 

@@ -233,8 +233,8 @@ impl<'a> Server<'a> {
         self.act_on_postponed(state);
     }
 
-    /// A range was unmapped that memory had left. Other memory that has moved there since stays. But
-    /// perhaps it is what was unmapped: a place may stay when memory leaves it
+    /// A range was unmapped that memory had left. Other memory that has moved there since stays.
+    /// But perhaps it is what was unmapped: a place may stay when memory leaves it
     /// (`MREMAP_DONTUNMAP`), and no news says which of the two it was.
     fn is_gone_after_all(&self, state: &State, range: &Range<usize>) -> bool {
         let is_leaving = self.postponed.iter().any(|&(from, _, _)| from == range.start);

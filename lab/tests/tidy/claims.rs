@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: names in the last column are functions of tests, spelled as they are there, or rows
-//! from which a macro makes functions: `name: "claim";`.
+//! from which a macro makes functions: `name: "claim";` or `name: ["claim"];`.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,9 @@ pub(crate) fn functions<'a>(sources: &'a [Source]) -> BTreeSet<&'a str> {
         let functions = source.code.match_indices("fn ").filter(|(at, _)| source.is_test(*at));
         let functions = functions.map(move |(at, fn_)| word(&source.code[at + fn_.len()..]));
         let rows = source.text.lines().filter(|_| source.is_test_file()).map(str::trim);
-        let rows = rows.filter(|line| line.ends_with("\";"));
-        functions.chain(rows.filter_map(|row| row.split_once(": \"").map(|(name, _)| name)))
+        let rows = rows.filter(|line| line.ends_with("\";") || line.ends_with("\"];"));
+        let made = rows.filter_map(|row| row.split_once(": \"").or(row.split_once(": [\"")));
+        functions.chain(made.map(|(name, _)| name))
     };
     sources.iter().flat_map(of_file).collect()
 }

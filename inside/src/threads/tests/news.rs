@@ -1,6 +1,8 @@
 //! Memory that moves or goes while the engine knows of it.
 //!
-//! Invariant: what the book has is what the kernel has, when all news was read. Locks: the engine's.
+//! Invariant: what the book has is what the kernel has, when all news was read.
+//!
+//! Locks: the engine's.
 
 use super::{KEPT, PAGES, engine, map, read, rig, write};
 use crate::kernel::Event;
