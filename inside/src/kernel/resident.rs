@@ -119,11 +119,11 @@ impl Resident {
         Ok(wiped.map(|mapping| mapping.range).collect())
     }
 
-    /// Whether a userfaultfd is told of pages that are missing in a part of a range, or the system
-    /// does not say. This takes as long as `shared`.
-    pub(crate) fn is_served(&self, range: &Range<usize>) -> bool {
-        let meets = |it: &Mapping| it.range.start < range.end && range.start < it.range.end;
-        self.mappings().map_or(true, |all| all.iter().any(|it| it.served && meets(it)))
+    /// The mappings, in order, of whose missing pages a userfaultfd is told; all addresses if the
+    /// system does not say. This takes as long as `shared`.
+    pub(crate) fn served(&self) -> Vec<Range<usize>> {
+        let Ok(all) = self.mappings() else { return vec![0..usize::MAX; 1] };
+        all.into_iter().filter(|it| it.served).map(|it| it.range).collect()
     }
 
     /// The pages of a group that other processes have too, as bits.

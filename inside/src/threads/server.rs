@@ -27,7 +27,6 @@ use crate::floor::still::{STILL, Who};
 use crate::kernel::{Event, Fault, Uffd, lost};
 use crate::places::{GROUP, Place, bits, page_in_group};
 use crate::ways::{Came, Engine, State};
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -52,8 +51,8 @@ pub(crate) struct Server<'a> {
     awake: Awake,
     /// What it waits for.
     fds: Vec<libc::pollfd>,
-    /// Moves of memory to places that are not free yet: from, to and length.
-    postponed: Vec<(usize, usize, usize)>,
+    /// The book waits for news, or for the moment in which none is on its way.
+    awaits_news: bool,
     events: Vec<Event>,
     buffer: Vec<u8>,
     /// Since when faults have waited for room.
@@ -73,7 +72,7 @@ impl<'a> Server<'a> {
             wakes: Vec::new(),
             awake: Awake::default(),
             fds: Vec::new(),
-            postponed: Vec::new(),
+            awaits_news: false,
             events: Vec::new(),
             buffer: vec![0; GROUP],
             stalled: None,
@@ -145,7 +144,7 @@ impl<'a> Server<'a> {
         if self.candidate.is_some() {
             return Some(FORK_NANOS);
         }
-        if !self.postponed.is_empty() || !self.waiting.iter().all(is_held) {
+        if self.awaits_news || !self.waiting.iter().all(is_held) {
             return Some(RETRY_NANOS);
         }
         (!self.waiting.is_empty()).then_some(FORK_NANOS)
@@ -170,30 +169,12 @@ impl<'a> Server<'a> {
         self.events = events;
     }
 
-    /// If no news is on its way, the places are free, although the book does not know it.
+    /// If no news is on its way, the book can take what has waited for more.
     fn act_on_the_rest(&mut self, state: &mut State) {
-        if self.postponed.is_empty() || !self.engine.uffd.is_quiet() {
-            return;
+        if state.news.waits() {
+            self.engine.take_last_news(state);
         }
-        for (from, to, len) in std::mem::take(&mut self.postponed) {
-            self.engine.forget(&mut state.book, &(to..to + len), true);
-            state.moved(from, to, len);
-        }
-        state.unsettled = false;
-    }
-
-    /// Two threads may tell of their calls in another order than that in which they made them. If
-    /// memory came to a place that is taken by the book, the news that it has become free is on its
-    /// way, and comes first. Until it is read, the system moves no page.
-    fn act_on_postponed(&mut self, state: &mut State) {
-        let is_free = |state: &State, &(_, to, len): &(usize, usize, usize)| {
-            !state.book.is_any_registered(&(to..to + len))
-        };
-        while let Some(at) = self.postponed.iter().position(|moved| is_free(state, moved)) {
-            let (from, to, len) = self.postponed.remove(at);
-            state.moved(from, to, len);
-        }
-        state.unsettled = !self.postponed.is_empty();
+        self.awaits_news = state.news.waits();
     }
 
     /// Acts on an event of this process.
@@ -211,7 +192,7 @@ impl<'a> Server<'a> {
         match event {
             Event::Fault(_) => {}
             Event::Gone { range, unmapped: true } => {
-                if state.is_gone(&range) || self.is_gone_after_all(state, &range) {
+                if state.news.ended(&state.book, &range, true) {
                     self.engine.forget(&mut state.book, &range, true);
                 }
             }
@@ -221,25 +202,15 @@ impl<'a> Server<'a> {
                 let pages = gate::closed().unwrap_or(0..0);
                 let is_old = |it: usize| pages.contains(&it) && range.contains(&it);
                 self.waiting.retain(|fault| !is_old(fault.address));
-                self.engine.forget(&mut state.book, &range, false);
+                if state.news.ended(&state.book, &range, false) {
+                    self.engine.forget(&mut state.book, &range, false);
+                }
                 state.leaving.add(range);
             }
-            Event::Moved { from, to, len } => {
-                state.left(from..from + len);
-                self.postponed.push((from, to, len));
-            }
+            Event::Moved { from, to, len } => state.news.moved(from, to, len),
             Event::Forked(uffd) => self.forked(state, Candidate::new(uffd), is_calm),
         }
-        self.act_on_postponed(state);
-    }
-
-    /// A range was unmapped that memory had left. Other memory that has moved there since stays.
-    /// But perhaps it is what was unmapped: a place may stay when memory leaves it
-    /// (`MREMAP_DONTUNMAP`), and no news says which of the two it was.
-    fn is_gone_after_all(&self, state: &State, range: &Range<usize>) -> bool {
-        let is_leaving = self.postponed.iter().any(|&(from, _, _)| from == range.start);
-        let has_more = !is_leaving && state.book.is_any_registered(range);
-        has_more && !self.engine.resident.is_served(range)
+        self.engine.take_news(state);
     }
 
     /// There is a child. It may be the heir of a fork that is calm.
@@ -249,7 +220,7 @@ impl<'a> Server<'a> {
         self.engine.forks.fetch_add(1, Ordering::Relaxed);
         // A fork waits for the pager, except if that takes too long.
         let is_calm = is_calm && STILL.is_still(Who::Pager);
-        if is_calm && self.children.is_empty() && self.postponed.is_empty() {
+        if is_calm && self.children.is_empty() && !state.news.is_unsettled() {
             self.candidate = Some(candidate);
         } else {
             self.give_all(state, candidate);
@@ -338,7 +309,8 @@ impl<'a> Server<'a> {
         }
         if gate::is_threshold(address) {
             self.passage.begin();
-            let is_quiet = self.postponed.is_empty() && self.engine.uffd.is_quiet();
+            let is_settled = !self.engine.urgent().news.is_unsettled();
+            let is_quiet = is_settled && self.engine.uffd.is_quiet();
             return self.children.is_empty() && self.passage.calm(is_quiet);
         }
         // relaxed: figures of a moment ago; the pager keeps some room in reserve.
@@ -379,7 +351,7 @@ impl<'a> Server<'a> {
         }
         let mut state = engine.urgent();
         let state = &mut *state;
-        if state.unsettled {
+        if state.news.is_unsettled() {
             return false;
         }
         let place = state.book.word(address).place();

@@ -25,7 +25,7 @@ use super::trials::Trials;
 use super::worth::Worth;
 use crate::floor::call;
 use crate::kernel::{Resident, Uffd};
-use crate::places::{Book, Density, GROUP, GROUP_PAGES, PAGE, Place, Word};
+use crate::places::{Book, Density, GROUP, GROUP_PAGES, News, PAGE, Place, Step, Word};
 use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -70,18 +70,15 @@ pub(crate) struct State {
     pub(crate) trays: Trays,
     /// What the kernel is about to take away.
     pub(crate) leaving: Leaving,
-    /// Places that memory left, of which the system will tell that they were unmapped, except if
-    /// they stayed.
-    pub(super) vacated: Vec<Range<usize>>,
+    /// What the kernel has told and the book has not taken yet. While it is unsettled, no page
+    /// leaves and none comes.
+    pub(crate) news: News,
     /// Groups that have pages in memory, the coldest first.
     pub(super) queue: VecDeque<usize>,
     /// Trays that are full, the oldest first.
     pub(super) staged: VecDeque<u32>,
     /// Groups with pages that the system holds. They are tried again after a while.
     pub(super) shelf: Vec<usize>,
-    /// Memory has come to a place of which the book says that it is taken. Until the news is read
-    /// that it became free, no page leaves and none comes.
-    pub(crate) unsettled: bool,
     /// The tray that the pager reads.
     pub(super) compressing: Option<u32>,
     /// How densely groups are touched that are new, in trays, and in the store.
@@ -141,6 +138,10 @@ impl Engine {
         {
             // Under the lock, so that an event about a range is read before or after all of it.
             let mut state = self.patient();
+            if state.news.waits() {
+                // It may be about these mappings.
+                return;
+            }
             for range in listed {
                 // An error means that the program has a userfaultfd of its own there, or that the
                 // mapping is gone.
@@ -160,8 +161,6 @@ impl Engine {
                 return;
             }
             new.iter().for_each(|range| state.book.registered(range));
-            // No news is on its way.
-            state.vacated.clear();
         }
         new.iter().for_each(|range| self.queue_present(range));
     }
@@ -218,6 +217,30 @@ impl Engine {
         groups.into_iter().for_each(|group| state.list(group));
     }
 
+    /// The book takes what the kernel told, as far as it can.
+    pub(crate) fn take_news(&self, state: &mut State) {
+        while let Some(step) = state.news.next(&state.book) {
+            self.take(state, step);
+        }
+    }
+
+    /// The book takes the rest, if no news is on its way.
+    pub(crate) fn take_last_news(&self, state: &mut State) {
+        // This is read before it is asked whether all news was: what changes meanwhile is news.
+        let served = if state.news.doubts() { self.resident.served() } else { Vec::new() };
+        if self.uffd.is_quiet() {
+            let steps = state.news.all_was_told(&served);
+            steps.into_iter().for_each(|step| self.take(state, step));
+        }
+    }
+
+    fn take(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Move { from, to, len } => state.moved(from, to, len),
+            Step::Forget { range, unmapped } => self.forget(&mut state.book, &range, unmapped),
+        }
+    }
+
     /// The content of a range is gone.
     pub(crate) fn forget(&self, book: &mut Book, range: &Range<usize>, unmapped: bool) {
         for word in book.forget(range) {
@@ -244,11 +267,10 @@ impl State {
             book: Book::default(),
             trays,
             leaving: Leaving::default(),
-            vacated: Vec::new(),
+            news: News::default(),
             queue: VecDeque::new(),
             staged: VecDeque::new(),
             shelf: Vec::new(),
-            unsettled: false,
             compressing: None,
             fresh_density: Density::default(),
             staged_density: Density::default(),
@@ -280,21 +302,8 @@ impl State {
         (home != 0 && self.book.word(home) == word).then_some(home)
     }
 
-    /// A range was unmapped. True if its content is gone: if memory moved away from there, its
-    /// content is where it moved to, and the place may have other memory by now.
-    pub(crate) fn is_gone(&mut self, range: &Range<usize>) -> bool {
-        let vacated = self.vacated.iter().position(|one| one == range);
-        vacated.map(|at| self.vacated.swap_remove(at)).is_none()
-    }
-
-    /// Memory left a range, and the system will tell that this was unmapped, except if it stayed
-    /// (`MREMAP_DONTUNMAP`).
-    pub(crate) fn left(&mut self, range: Range<usize>) {
-        self.vacated.push(range);
-    }
-
     /// Memory moved within the process.
-    pub(crate) fn moved(&mut self, from: usize, to: usize, len: usize) {
+    fn moved(&mut self, from: usize, to: usize, len: usize) {
         self.book.moved(from, to, len);
         let State { book, trays, .. } = self;
         trays.moved(book.out(&(to..to + len)));

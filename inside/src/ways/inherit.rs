@@ -18,7 +18,7 @@ use super::engine::{Engine, State};
 use super::leaving::Leaving;
 use crate::floor::gate;
 use crate::kernel::{Mapping, Resident, Uffd, lost};
-use crate::places::PAGE;
+use crate::places::{News, PAGE};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -92,8 +92,7 @@ impl State {
     /// Forgets what was under way in the parent: no call of the child's program is.
     fn begin_anew(&mut self) {
         self.leaving = Leaving::default();
-        self.vacated.clear();
-        self.unsettled = false;
+        self.news = News::default();
         self.compressing = None;
         self.trays.share();
     }

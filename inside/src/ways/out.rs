@@ -71,7 +71,7 @@ impl Engine {
     /// Moves the coldest group to a tray.
     pub(crate) fn stage(&self, slot: &Slot) -> Staged {
         let mut state = self.patient();
-        if state.unsettled {
+        if state.news.is_unsettled() {
             return Staged::Nothing;
         }
         let Some(&group) = state.queue.front() else { return Staged::NoGroup };

@@ -112,12 +112,23 @@ fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
 fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Result<u64, Failure> {
     let record = Record::of_this_process(way, target.made);
     let place = take_place(args, &target.directory, &record).inspect_err(|_| target.undo())?;
-    let served = serve_in(args, standing, way, target, &place);
+    let noted = note_files(args, &place);
+    let served = noted.and_then(|()| serve_in(args, standing, way, target, &place));
     target.undo();
     // The last step, by which others see the end. If something of it is still mounted, the place
     // stays, and `ramfold umount` says what.
     let _ = place.leave();
     served
+}
+
+/// Notes what the server will have elsewhere. `umount` removes that if the server is killed.
+fn note_files(args: &Mount, place: &Place) -> Result<(), Failure> {
+    let files = [(place::PIDFILE, &args.disk.pidfile), (place::CONTROL, &args.disk.control)];
+    for (name, path) in files {
+        let noted = path.as_ref().map_or(Ok(()), |path| place.note(name, path));
+        noted.map_err(|error| Failure::about(format!("--{name}"), error))?;
+    }
+    Ok(())
 }
 
 fn serve_in(

@@ -113,11 +113,11 @@ pub(crate) struct Disk {
     fuse_io_uring: IoUring,
     /// Listen for stat, set and check here as well; PATH ends in .ctl
     #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    pub(crate) control: Option<PathBuf>,
     /// Write the number of the process that serves the disk here before DIR is mounted, and remove
     /// it at the end
     #[arg(long, value_name = "PATH")]
-    pidfile: Option<PathBuf>,
+    pub(crate) pidfile: Option<PathBuf>,
     /// Print only errors and warnings
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -436,11 +436,13 @@ static void watched(void) {
 
 static void private(void) {
     char *at = map(PAGES);
-    // From its first moment on, nothing could be seen of its memory.
-    linger();
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)) wrong("PR_SET_DUMPABLE", errno);
     fill_all(at, PAGES, 0);
+    // If it were so from the first moment on, nothing could be seen of its memory.
     until_some_are_out(PAGES);
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)) wrong("PR_SET_DUMPABLE", errno);
+    check_all("before", at, PAGES, 0);
+    fill_all(at, PAGES, 0);
+    press();
     for (int turn = 0; turn < 3; turn++) {
         pid_t child = fork();
         if (child == 0) {

@@ -98,6 +98,7 @@ fn a_process_without_rights_that_nobody_may_look_at_folds() {
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
     command.args(["--inh-caps=-all", "--no-new-privs", BINARY, "run", "--limit", LIMIT, "--"]);
     command.arg(&rig.program).arg("private").env("XDG_RUNTIME_DIR", &own);
+    command.env("RAMFOLD_PATH", CLOSED);
     let (out, err) = texts(&command.env("TMPDIR", &own).output().expect("it starts"));
     if err.contains("Permission denied") && err.contains("setpriv") {
         return println!("skipped: needs a build that others may read");

@@ -125,15 +125,18 @@ fn a_loop_device_and_a_mount_in_it_hold_a_directory_and_are_named() {
     fs::create_dir(&inner).expect("room");
     let device = succeed(tool("losetup").args(["--find", "--show"]).arg(&image));
     let device = device.trim();
-    succeed(tool("mount").args(["-t", "tmpfs", "none"]).arg(&inner));
-    let said = refusal(&mut spot.ramfold("umount"));
-    let name = device.trim_start_matches("/dev/");
-    assert!(said.contains(&format!("the mount at {}", inner.display())), "{said}");
-    assert!(said.contains(name), "{name}: {said}");
-    succeed(tool("umount").arg(&inner));
-    let said = refusal(&mut spot.ramfold("umount"));
-    assert!(said.contains(name) && !said.contains("the mount at"), "{said}");
+    let mounted = tool("mount").args(["-t", "tmpfs", "none"]).arg(&inner).status();
+    let both = spot.ramfold("umount").output().expect("it starts");
+    let unmounted = tool("umount").arg(&inner).status();
+    let one = spot.ramfold("umount").output().expect("it starts");
+    // Before anything is judged: the device is seen in every name space.
     succeed(tool("losetup").args(["--detach", device]));
+    assert!(mounted.is_ok_and(|it| it.success()) && unmounted.is_ok_and(|it| it.success()));
+    let name = device.trim_start_matches("/dev/");
+    let [both, one] = [both, one].map(|it| String::from_utf8_lossy(&it.stderr).into_owned());
+    assert!(both.contains(&format!("the mount at {}", inner.display())), "{both}");
+    assert!(both.contains(name), "{name}: {both}");
+    assert!(one.contains(name) && !one.contains("the mount at"), "{one}");
     succeed(&mut spot.ramfold("umount"));
     spot.is_gone();
 }
@@ -243,14 +246,18 @@ fn after_a_kill_one_command_removes_everything() {
     }
     let _space = Space::Mount.enter();
     let spot = Spot::new("killed");
-    spot.mount(&["--size", "64M"]);
+    let (pidfile, control) = (spot.scratch.path("number"), spot.scratch.path("own.ctl"));
+    let [number, own] = [&pidfile, &control].map(|path| path.to_str().expect("text"));
+    spot.mount(&["--size", "64M", "--pidfile", number, "--control", own]);
     fs::write(spot.directory().join("file"), vec![7; 1 << 20]).expect("room");
     signal(spot.server(), "KILL");
     let process = PathBuf::from(format!("/proc/{}/fd", spot.server()));
     eventually("its end", || !fs::read_dir(&process).is_ok_and(|mut fds| fds.next().is_some()));
     let said = refusal(spot.ramfold("mount").args(["--size", "64M"]));
     assert!(said.contains("ext4 is mounted there already"), "{said}");
+    assert!(pidfile.exists() && control.exists());
     succeed(&mut spot.ramfold("umount"));
+    assert!(!pidfile.exists() && !control.exists());
     spot.is_gone();
     let said = refusal(&mut spot.ramfold("umount"));
     assert!(said.contains("no disk of ramfold mount is there"), "{said}");

@@ -265,16 +265,16 @@ fn new_pages_come_with_their_neighbours() {
     write(groups[0], 17, 1);
     // SAFETY: the mapping is the test's.
     unsafe { libc::mprotect((groups[0] + 24 * PAGE) as *mut _, PAGE, libc::PROT_READ) };
-    let guarded = guard(groups[0], 19);
+    let guarded = guard(groups[0], 16);
     let registered = |group: usize| group..group + (20 + KEPT) * PAGE;
     rig.engine.adopt(|| groups.iter().map(|&group| registered(group)).collect());
     let missing = |group: usize| rig.engine.resident.empty(group);
     let (before, wanted) = (missing(groups[0]), bits(16, 4));
-    assert_eq!(before, !(bits(17, 1) | bits(19, usize::from(guarded))));
+    assert_eq!(before, !(bits(17, 1) | bits(16, usize::from(guarded))));
     write(groups[0], 18, 2);
     assert_eq!(missing(groups[0]), !wanted, "a stretch of 16, as far as it is registered");
     assert_eq!([17, 18].map(|page| read(groups[0], page)), [[17, 1], [18, 2]]);
-    assert_eq!(is_guard(groups[0], 19), guarded);
+    assert_eq!(is_guard(groups[0], 16), guarded);
     (0..1000).for_each(|_| rig.engine.urgent().learn(u64::MAX, 1));
     write(groups[1], 9, 3);
     assert_eq!(missing(groups[1]), !bits(9, 1), "nobody wanted neighbours");

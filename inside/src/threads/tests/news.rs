@@ -11,6 +11,7 @@ use crate::threads::server::Server;
 use crate::ways::Staged;
 use std::cell::Cell;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 fn remap(from: usize, to: usize, pages: usize) {
     let (len, flags) = (pages * PAGE, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
@@ -55,9 +56,7 @@ fn pages_that_move_while_they_are_out_are_found_at_their_new_place() {
 fn news_of_two_threads_may_come_in_any_order() {
     let Some((engine, slot)) = engine() else { return };
     const LEN: usize = 64 * PAGE;
-    // Memory is there by now, whatever the news says.
-    let [d, e, x] = [0; 3].map(|_| map(LEN / PAGE));
-    [d, x].iter().for_each(|&at| engine.uffd.register(&(at..at + LEN)).expect("it is ours"));
+    let [d, e, x] = [1, 2, 3].map(|place| place << 40);
     let moved = |from, to| Event::Moved { from, to, len: LEN };
     let unmapped = |from| Event::Gone { range: from..from + LEN, unmapped: true };
     let first = || [moved(d, x), unmapped(d)];
@@ -104,7 +103,7 @@ fn nothing_leaves_while_a_move_is_postponed() {
     assert_eq!(engine.stage(slot), Staged::Nothing);
     assert!(!engine.urgent().book.queue(d), "it is in the queue still");
     server.act(&mut engine.urgent(), Event::Gone { range: d..d + LEN, unmapped: true });
-    assert!(!engine.urgent().unsettled);
+    assert!(!engine.urgent().news.is_unsettled());
 }
 
 /// `MREMAP_DONTUNMAP` leaves the place of the memory where it was, and no news tells so. What comes
@@ -128,6 +127,12 @@ fn a_place_that_stayed_is_unmapped_as_any_other() {
     remap(other, rig.base, PAGES);
     assert_eq!(rig.out(), PAGES - KEPT);
     map_at(rig.base, PAGES);
+    // It was told. The server asks for the mappings in a moment in which there is no other news.
+    let begun = Instant::now();
+    while rig.engine.urgent().news.waits() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "there is such a moment");
+        std::thread::yield_now();
+    }
     assert!(!rig.engine.urgent().book.is_any_registered(&whole), "other memory is there");
     assert_eq!(rig.out(), 0);
     assert!((0..PAGES).all(|page| read(rig.base, page) == [0, 0]));
@@ -138,7 +143,8 @@ fn a_place_that_stayed_is_unmapped_as_any_other() {
 #[test]
 fn a_list_that_is_old_registers_nothing() {
     let Some(rig) = rig() else { return };
-    let (base, hole) = (map(PAGES), 64..128);
+    // A part of two groups, which are queued for their other pages.
+    let (base, hole) = (map(PAGES), 40..100);
     (0..PAGES).for_each(|page| write(base, page, 1));
     let at = |page: usize| base + page * PAGE;
     let is_first = Cell::new(true);

@@ -6,6 +6,8 @@
 //!       target       a link to the directory over which the file system is mounted
 //!       record       the server: pid, start, how it mounts, whether it made the directory
 //!       log          what a server in the background says
+//!       pidfile      links to what the server has elsewhere, if it was asked for
+//!       control
 //! ```
 //!
 //! A process is known by its number and its start, because numbers are used again.
@@ -33,6 +35,9 @@ use super::way::Way;
 use crate::line::Failure;
 
 const MOUNTS: &str = "mounts";
+/// Names of links to what a server has elsewhere.
+pub(super) const PIDFILE: &str = "pidfile";
+pub(super) const CONTROL: &str = "control";
 /// How often it is tried to make a place.
 const TRIES: u32 = 10;
 /// For so long another process may take a place apart.
@@ -59,7 +64,7 @@ pub(super) struct Record {
 
 impl Place {
     /// Its files, in the order in which they are removed. Without a record it is unfinished.
-    const FILES: [&str; 3] = ["record", "target", "log"];
+    const FILES: [&str; 5] = ["record", "target", "log", PIDFILE, CONTROL];
 
     /// Makes the place of a disk over `target`. `None` if the name is taken.
     pub(super) fn make(
@@ -139,7 +144,17 @@ impl Place {
 
     /// The directory over which the file system is mounted.
     pub(super) fn target(&self) -> Option<PathBuf> {
-        fs::read_link(self.folder.join("target")).ok()
+        self.noted("target")
+    }
+
+    /// Notes where the server has a file elsewhere, under one of the names of such files.
+    pub(super) fn note(&self, name: &str, path: &Path) -> io::Result<()> {
+        symlink(std::path::absolute(path)?, self.folder.join(name))
+    }
+
+    /// Where that file is, if one was noted.
+    pub(super) fn noted(&self, name: &str) -> Option<PathBuf> {
+        fs::read_link(self.folder.join(name)).ok()
     }
 
     /// Notes what is known of the disk.

@@ -107,9 +107,16 @@ pub(super) fn clear(place: &Place, record: &Record, directory: &Path) -> Result<
         let _ = fs::remove_dir(directory);
     }
     let sockets = runtime::sockets(&runtime::directory(), &place.name());
-    if let Some((_, control)) = sockets {
+    let controls = sockets.map(|(_, control)| control).into_iter().chain(place.noted(CONTROL));
+    for control in controls {
         // A socket that cannot be removed is left for the next server of that name.
         let _ = runtime::clear_abandoned(&control);
+    }
+    if let Some(pidfile) = place.noted(PIDFILE) {
+        let is_its =
+            fs::read_to_string(&pidfile).is_ok_and(|it| it.trim() == record.pid.to_string());
+        // It is no harm if it stays: its number is of nobody.
+        let _ = is_its.then(|| fs::remove_file(&pidfile));
     }
     place.remove().map_err(|error| Failure::about(place_of(place), error))
 }

@@ -92,8 +92,7 @@ pub(crate) fn refused(number: i32) -> String {
             "; it gave up CAP_SYS_PTRACE, or a filter of system calls refuses userfaultfd"
         }
         Some(Errno::ACCESS) => {
-            "; it may not be dumped (PR_SET_DUMPABLE), which hides its memory from itself too, or \
-             it gave up CAP_SYS_PTRACE"
+            "; it may not be dumped (PR_SET_DUMPABLE), which hides its memory from itself too"
         }
         Some(Errno::NOSYS) => "; a filter of system calls refuses userfaultfd",
         Some(Errno::NOENT) => "; it does not see /proc",
