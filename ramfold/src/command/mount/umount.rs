@@ -20,7 +20,7 @@ use disk::loops_over;
 use serve::fuse::mounted_at;
 use serve::runtime;
 
-use super::place::{self, Place, Record};
+use super::place::{self, CONTROL, PIDFILE, Place, Record};
 use super::target::{resolve, unmount};
 use super::tools;
 use super::way::Way;
