@@ -6,6 +6,7 @@
 )]
 
 mod end;
+mod filled;
 mod guards;
 mod maps;
 mod moves;
@@ -14,6 +15,7 @@ mod resident;
 mod uffd;
 
 pub(crate) use end::lost;
+pub(crate) use filled::Fills;
 pub(crate) use guards::refuse as refuse_guards;
 pub(crate) use maps::folding;
 pub(crate) use moves::move_pages;

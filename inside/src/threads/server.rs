@@ -24,9 +24,10 @@ use super::streaks::Streaks;
 use crate::board::Slot;
 use crate::floor::gate;
 use crate::floor::still::{STILL, Who};
-use crate::kernel::{Event, Fault, Uffd, lost};
+use crate::kernel::{Event, Fault, Fills, Uffd, lost};
 use crate::places::{GROUP, Place, bits, page_in_group};
 use crate::ways::{Came, Engine, State};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -53,6 +54,7 @@ pub(crate) struct Server<'a> {
     fds: Vec<libc::pollfd>,
     /// The book waits for news, or for the moment in which none is on its way.
     awaits_news: bool,
+    fills: Fills,
     events: Vec<Event>,
     buffer: Vec<u8>,
     /// Since when faults have waited for room.
@@ -73,6 +75,7 @@ impl<'a> Server<'a> {
             awake: Awake::default(),
             fds: Vec::new(),
             awaits_news: false,
+            fills: Fills::default(),
             events: Vec::new(),
             buffer: vec![0; GROUP],
             stalled: None,
@@ -207,7 +210,10 @@ impl<'a> Server<'a> {
                 }
                 state.leaving.add(range);
             }
-            Event::Moved { from, to, len } => state.news.moved(from, to, len),
+            Event::Moved { from, to, len } => {
+                self.fills.moved(&self.engine.uffd, to);
+                state.news.moved(from, to, len);
+            }
             Event::Forked(uffd) => self.forked(state, Candidate::new(uffd), is_calm),
         }
         self.engine.take_news(state);
@@ -352,7 +358,7 @@ impl<'a> Server<'a> {
         let mut state = engine.urgent();
         let state = &mut *state;
         if state.news.is_unsettled() {
-            return false;
+            return self.is_filled(state, fault);
         }
         let place = state.book.word(address).place();
         let walk = self.streaks.window(address);
@@ -365,8 +371,10 @@ impl<'a> Server<'a> {
             engine.bring(state, address, walk.0, &mut self.buffer)
         };
         if came.pages == 0 {
-            return self.refused(address, came.errno);
+            let is_filled = came.errno == libc::EAGAIN && self.is_filled(state, fault);
+            return is_filled || self.refused(address, came.errno);
         }
+        self.fills.came();
         state.list(address & !(GROUP - 1));
         // Others may have come, although the page that was touched did not.
         let done = came.pages & bits(page_in_group(address), 1) != 0;
@@ -375,6 +383,13 @@ impl<'a> Server<'a> {
             self.streaks.came(walk, address, came.pages);
         }
         done || self.refused(address, came.errno)
+    }
+
+    /// A fault meets an event that is not read yet. True if its memory is left to the kernel until
+    /// then.
+    fn is_filled(&mut self, state: &State, fault: &Fault) -> bool {
+        let is_whole = |range: &Range<usize>| state.book.out(range).next().is_none();
+        self.fills.leave(&self.engine.uffd, (fault.thread, fault.address), is_whole)
     }
 
     /// A thread writes to a guarded page. There is room for the copies that this may be.

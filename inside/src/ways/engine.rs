@@ -226,6 +226,9 @@ impl Engine {
 
     /// The book takes the rest, if no news is on its way.
     pub(crate) fn take_last_news(&self, state: &mut State) {
+        if !self.uffd.is_quiet() {
+            return;
+        }
         // This is read before it is asked whether all news was: what changes meanwhile is news.
         let served = if state.news.doubts() { self.resident.served() } else { Vec::new() };
         if self.uffd.is_quiet() {

@@ -268,6 +268,12 @@ impl Engine {
         loop {
             let mut state = self.patient();
             let Some(home) = state.home(tray, place, Word::tray(tray, place)) else { return };
+            let is_behind = state.news.is_unsettled();
+            if is_behind {
+                drop(state);
+                std::thread::yield_now();
+                continue;
+            }
             // SAFETY: the bytes are the page's own, by its word.
             let progress = unsafe { self.uffd.copy(home, page) };
             if progress.pages == 0 && [libc::EAGAIN, libc::ENOMEM].contains(&progress.errno) {

@@ -2,6 +2,7 @@
 // Each prints "right" at the end.
 //
 //   traps stays     memory moves away, and its old place stays (MREMAP_DONTUNMAP)
+//   traps grows     locked memory moves and grows, and the system fills it before it says so
 //   traps born      children by calls that no handler of a fork sees
 //   traps losses    calls that take what they give: it must arrive in memory that is out
 //   traps blocked   threads wait in calls whose memory goes cold meanwhile
@@ -84,6 +85,38 @@ static void stays(void) {
         munmap(at, len);
         munmap(to, len);
     }
+}
+
+// --- grows
+
+static void grows(void) {
+    enum { SOME = 256 };
+    char *other = map(PAGES);
+    fill_all(other, PAGES, 0);
+    for (int turn = 0; turn < 6; turn++) {
+        char *at = map(SOME);
+        fill_all(at, SOME, turn);
+        press();
+        if (mlock(at, SOME * PAGE)) wrong("mlock", errno);
+        // It cannot grow where it is.
+        char *blocker =
+            mmap(at + SOME * PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (size_t pages = SOME; pages < 4 * SOME; pages *= 2) {
+            char *to = map(2 * pages);
+            at = mremap(at, pages * PAGE, 2 * pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+            if (at != to) wrong("mremap", errno);
+            check_all("what moved", at, SOME, turn);
+            for (size_t p = pages; p < 2 * pages; p++)
+                if (!is_zero(at + p * PAGE)) wrong("what was added", p);
+        }
+        if (munlock(at, 4 * SOME * PAGE)) wrong("munlock", errno);
+        fill_all(at, 4 * SOME, turn + 10);
+        press();
+        check_all("what folds again", at, 4 * SOME, turn + 10);
+        munmap(at, 4 * SOME * PAGE);
+        munmap(blocker, PAGE);
+    }
+    check_all("other memory", other, PAGES, 0);
 }
 
 static void leave_no_core(void) {
@@ -711,9 +744,9 @@ int main(int count, char **words) {
     static const struct {
         const char *name;
         void (*work)(void);
-    } all[] = {{"stays", stays},     {"born", born},         {"losses", losses},
-               {"blocked", blocked}, {"masks", masks},       {"faults", faults},
-               {"mappings", mappings}, {"single", single}};
+    } all[] = {{"stays", stays},     {"grows", grows},       {"born", born},
+               {"losses", losses},   {"blocked", blocked},   {"masks", masks},
+               {"faults", faults},   {"mappings", mappings}, {"single", single}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(what, all[i].name)) {
             all[i].work();

@@ -23,6 +23,7 @@ macro_rules! claims {
 
 claims! {
     memory_that_moves_may_leave_its_place_behind: "stays";
+    locked_memory_may_move_and_grow: "grows";
     children_by_calls_without_handlers_have_their_parents_memory: "born";
     what_a_call_takes_arrives_in_memory_that_is_out: "losses";
     memory_that_goes_cold_under_a_waiting_call_gets_what_comes: "blocked";
@@ -43,7 +44,7 @@ fn memory_comes_back_when_the_system_gives_no_more_mappings() {
 #[test]
 fn with_musl_the_same_traps_are_closed() {
     let Some(rig) = rig_of(TRAPS, &["musl-gcc"]) else { return };
-    for claim in ["stays", "born", "losses", "blocked", "masks", "faults"] {
+    for claim in ["stays", "grows", "born", "losses", "blocked", "masks", "faults"] {
         let mut command = rig.run(&["--limit", LIMIT, "--"]);
         command.arg(&rig.program).arg(claim).env("RAMFOLD_PATH", "closed");
         let (out, err) = texts(&command.output().expect("it starts"));

@@ -341,7 +341,8 @@ mod tests {
         let place = make().expect("the name is free");
         for removed in 1..Place::FILES.len() {
             let left = &Place::FILES[..removed];
-            left.iter().for_each(|file| fs::remove_file(place.folder.join(file)).unwrap());
+            // Not every disk has all of them.
+            left.iter().for_each(|file| drop(fs::remove_file(place.folder.join(file))));
             fs::create_dir(place.tree()).unwrap();
             assert_eq!(make(), Some(place.clone()), "{left:?}");
             assert_eq!(place.record(), Some(record.clone()));
