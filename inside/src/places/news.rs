@@ -11,8 +11,8 @@
 //! - The end of a place that memory left says nothing of other memory that has come there. But
 //!   perhaps that memory is what ended, because the place had stayed. Nobody can tell while news is
 //!   on its way, so it is doubtful until all was read. Then the kernel's list of mappings tells.
-//! - What ends at the old place of a move that waits is not what moved. It waits for the move, and
-//!   what comes to that place later waits for it.
+//! - What ends at the old place of a move that waits is not what moved. It waits for the move. It
+//!   comes before what is told later of that place.
 //!
 //! One order cannot be known from the news. A thread takes memory from a place, and is held up
 //! before it can tell. Another one gets that place, uses it, and does a second call about it, all
@@ -56,10 +56,9 @@ impl Step {
     /// Whether an earlier step has to be done before this one. Moves are done in the order in which
     /// their places become free, except if they have one source.
     fn waits_for(&self, earlier: &Step) -> bool {
-        match (self, earlier) {
-            (Step::Forget { range, .. }, _) => earlier.meets(range),
-            (Step::Move { .. }, Step::Forget { range, .. }) => self.meets(range),
-            (Step::Move { .. }, Step::Move { .. }) => {
+        match self {
+            Step::Forget { range, .. } => earlier.meets(range),
+            Step::Move { .. } => {
                 let sources = self.source().zip(earlier.source());
                 sources.is_some_and(|(own, other)| meet(&own, &other))
             }
