@@ -146,7 +146,7 @@ impl News {
     /// what is served there is left.
     pub(crate) fn all_was_told(&mut self, served: &[Range<usize>]) -> Vec<Step> {
         let mut steps = Vec::new();
-        for step in std::mem::take(&mut self.waiting) {
+        while let Some(step) = self.first_of_the_rest() {
             if let Step::Move { to, len, .. } = step {
                 steps.push(Step::Forget { range: to..to + len, unmapped: true });
             }
@@ -158,6 +158,23 @@ impl News {
         }
         self.vacated.clear();
         steps
+    }
+
+    /// Of what waits, the step that is done first when no place becomes free any more: memory goes
+    /// from a place before other memory comes there, except if they go round.
+    fn first_of_the_rest(&mut self) -> Option<Step> {
+        let may = |at: usize| {
+            let step = &self.waiting[at];
+            let others = self.waiting.iter().enumerate().filter(|&(other, _)| other != at);
+            let mut sources = others.filter_map(|(_, other)| other.source());
+            let is_left = match *step {
+                Step::Move { to, len, .. } => !sources.any(|it| meet(&it, &(to..to + len))),
+                Step::Forget { .. } => true,
+            };
+            is_left && !self.waiting[..at].iter().any(|earlier| step.waits_for(earlier))
+        };
+        let at = (0..self.waiting.len()).find(|&at| may(at)).unwrap_or(0);
+        (!self.waiting.is_empty()).then(|| self.waiting.remove(at))
     }
 }
 
@@ -374,6 +391,23 @@ mod tests {
         assert!(!told.news.ended(&told.book, &at(X), false));
         told.ended(at(X));
         assert_eq!([D, X].map(|place| told.has(place)), [FREE, (Word::PROGRAM, true)]);
+    }
+
+    /// No news comes of the place to which the first memory moves.
+    #[test]
+    fn memory_goes_from_a_place_before_other_memory_comes_there() {
+        for moves in [[(D, X), (E, D)], [(E, D), (D, X)]] {
+            let mut told = told(&[D, E, X]);
+            moves.iter().for_each(|&(from, to)| told.moved(from, to));
+            assert_eq!([D, E, X].map(|place| told.has(place)), [of(D), of(E), of(X)]);
+            told.all_was_told(&[]);
+            assert_eq!([D, E, X].map(|place| told.has(place)), [of(E), FREE, of(D)], "{moves:?}");
+        }
+        let mut told = told(&[D, E]);
+        told.moved(D, E);
+        told.moved(E, D);
+        told.all_was_told(&[]);
+        assert!(!told.news.waits(), "they go round");
     }
 
     /// Two moves from one place are done in the order in which they were told.

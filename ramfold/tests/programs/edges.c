@@ -504,20 +504,11 @@ static void tells(void) {
 }
 
 int main(int count, char **words) {
-    const char *what = count > 1 ? words[1] : "";
-    static const struct {
-        const char *name;
-        void (*work)(void);
-    } all[] = {{"rings", rings},   {"locks", locks},     {"lockall", locks_all}, {"frees", frees},
-               {"locals", locals}, {"jits", jits},       {"huge", huge},         {"fences", fences},
-               {"owners", owners}, {"vforks", vforks},   {"watched", watched},
-               {"private", private}, {"dumps", dumps},   {"loops", loops},
-               {"tells", tells}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(what, all[i].name)) {
-            all[i].work();
-            puts("right");
-            return 0;
-        }
-    return 2;
+    static const struct claim all[] = {
+        {"rings", rings}, {"locks", locks}, {"lockall", locks_all}, {"frees", frees},
+        {"locals", locals}, {"jits", jits}, {"huge", huge}, {"fences", fences},
+        {"owners", owners}, {"vforks", vforks}, {"watched", watched}, {"private", private},
+        {"dumps", dumps}, {"loops", loops}, {"tells", tells}
+    };
+    return claim(all, sizeof all / sizeof *all, count > 1 ? words[1] : "");
 }

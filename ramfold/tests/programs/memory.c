@@ -1496,26 +1496,19 @@ static void titles(void) {
 }
 
 int main(int count, char **words) {
-    const char *what = count > 1 ? words[1] : "";
     is_noise = count > 2 && !strcmp(words[2], "noise");
-    static const struct {
-        const char *name;
-        void (*work)(void);
-    } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
-               {"waits", waits}, {"rests", rests}, {"jails", jails}, {"threads", threads}, {"closes", closes}, {"reuse", reuse},
-               {"drops", drops}, {"handlers", handlers}, {"wipes", wipes}, {"leaves", leaves}, {"leftout", leftout},
-               {"shares", shares}, {"parts", parts},     {"tight", tight}, {"heirs", heirs}, {"copies", copies},
-               {"storms", storms}, {"crowds", crowds},   {"clones", clones}, {"humble", humble},
-               {"spawns", spawns}, {"stacks", stacks},   {"readers", readers}, {"unserved", unserved},
-               {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
-               {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
-               {"lingers", lingers}, {"fills", fills}, {"titles", titles},
-               {"returns", returns}, {"young", young}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(what, all[i].name)) {
-            all[i].work();
-            puts("right");
-            return 0;
-        }
-    return 2;
+    static const struct claim all[] = {
+        {"walk", walk}, {"moves", moves}, {"forks", forks}, {"calls", calls}, {"waits", waits},
+        {"rests", rests}, {"jails", jails}, {"threads", threads}, {"closes", closes},
+        {"reuse", reuse}, {"drops", drops}, {"handlers", handlers}, {"wipes", wipes},
+        {"leaves", leaves}, {"leftout", leftout}, {"shares", shares}, {"parts", parts},
+        {"tight", tight}, {"heirs", heirs}, {"copies", copies}, {"storms", storms},
+        {"crowds", crowds}, {"clones", clones}, {"humble", humble}, {"spawns", spawns},
+        {"stacks", stacks}, {"readers", readers}, {"unserved", unserved},
+        {"leftovers", leftovers}, {"fibers", fibers_run}, {"ownstacks", own_stacks},
+        {"guards", guards}, {"cancels", cancels}, {"narrow", narrow}, {"blocks", blocks},
+        {"lingers", lingers}, {"fills", fills}, {"titles", titles}, {"returns", returns},
+        {"young", young}
+    };
+    return claim(all, sizeof all / sizeof *all, count > 1 ? words[1] : "");
 }

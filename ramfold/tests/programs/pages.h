@@ -99,3 +99,20 @@ static void expect_child(pid_t child) {
     int status;
     if (waitpid(child, &status, 0) != child || status != 0) wrong("a child's end", status);
 }
+
+// What a program can be asked to do.
+struct claim {
+    const char *name;
+    void (*work)(void);
+};
+
+// Does the claim of this name. The status of a program that has none of this name is 2.
+static int claim(const struct claim *all, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, all[i].name)) {
+            all[i].work();
+            puts("right");
+            return 0;
+        }
+    return 2;
+}

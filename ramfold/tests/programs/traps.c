@@ -740,18 +740,10 @@ static void single(void) {
 }
 
 int main(int count, char **words) {
-    const char *what = count > 1 ? words[1] : "";
-    static const struct {
-        const char *name;
-        void (*work)(void);
-    } all[] = {{"stays", stays},     {"grows", grows},       {"born", born},
-               {"losses", losses},   {"blocked", blocked},   {"masks", masks},
-               {"faults", faults},   {"mappings", mappings}, {"single", single}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(what, all[i].name)) {
-            all[i].work();
-            puts("right");
-            return 0;
-        }
-    return 2;
+    static const struct claim all[] = {
+        {"stays", stays}, {"grows", grows}, {"born", born}, {"losses", losses},
+        {"blocked", blocked}, {"masks", masks}, {"faults", faults}, {"mappings", mappings},
+        {"single", single}
+    };
+    return claim(all, sizeof all / sizeof *all, count > 1 ? words[1] : "");
 }
