@@ -112,7 +112,7 @@ fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
 fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Result<u64, Failure> {
     let record = Record::of_this_process(way, target.made);
     let place = take_place(args, &target.directory, &record).inspect_err(|_| target.undo())?;
-    let noted = note_files(args, &place);
+    let noted = note_files(args, &target.directory, &place);
     let served = noted.and_then(|()| serve_in(args, standing, way, target, &place));
     target.undo();
     // The last step, by which others see the end. If something of it is still mounted, the place
@@ -122,13 +122,24 @@ fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Resu
 }
 
 /// Notes what the server will have elsewhere. `umount` removes that if the server is killed.
-fn note_files(args: &Mount, place: &Place) -> Result<(), Failure> {
+fn note_files(args: &Mount, directory: &Path, place: &Place) -> Result<(), Failure> {
     let files = [(place::PIDFILE, &args.disk.pidfile), (place::CONTROL, &args.disk.control)];
     for (name, path) in files {
-        let noted = path.as_ref().map_or(Ok(()), |path| place.note(name, path));
-        noted.map_err(|error| Failure::about(format!("--{name}"), error))?;
+        let Some(path) = path else { continue };
+        if is_within(path, directory) {
+            let (path, at) = (path.display(), directory.display());
+            let hidden = format!("--{name} {path}: the disk that is mounted at {at} would hide it");
+            return Err(Failure::Usage(hidden));
+        }
+        place.note(name, path).map_err(|error| Failure::about(format!("--{name}"), error))?;
     }
     Ok(())
+}
+
+/// Whether a file that may not exist yet is in a directory or below it.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::canonicalize(parent.unwrap_or(Path::new("."))).is_ok_and(|it| it.starts_with(directory))
 }
 
 fn serve_in(

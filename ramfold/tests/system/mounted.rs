@@ -161,6 +161,12 @@ fn scripts_find_the_server_by_its_files() {
     assert!(!pidfile.exists() && !control.exists(), "they end with the server");
     let refused = refusal(spot.ramfold("mount").args(["--size=64M", "--pidfile=/nonexistent/p"]));
     assert!(refused.contains("--pidfile /nonexistent/p"), "{refused}");
+    for option in ["--pidfile", "--control"] {
+        let hidden = spot.directory().join("its.ctl");
+        let mut mount = spot.ramfold("mount");
+        let refused = refusal(mount.args(["--size=64M", option]).arg(&hidden));
+        assert!(refused.contains("would hide it"), "{refused}");
+    }
     spot.is_gone();
 }
 
