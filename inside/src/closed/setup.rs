@@ -93,11 +93,22 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
         return Err(number);
     }
     if library.brk != 0 {
-        // The library asks for more from here on.
-        // SAFETY: the variable is a word of the C library, which has one thread.
-        unsafe { (library.brk as *mut usize).write_volatile(addresses::START) };
+        move_break(library.brk as *mut usize);
     }
     Ok(())
+}
+
+/// Has the C library ask for more from the arena on. Where the constructors of other libraries have
+/// begun a heap, its next call of `brk` fails: what is asked for is no memory for `brk`. So `malloc`
+/// learns that its heap does not go on where it was. It would take a break below its heap, as that
+/// of a program that lies above the arena, for memory that was damaged, and end the program.
+fn move_break(end: *mut usize) {
+    // SAFETY: the variable is a word of the C library, which has one thread. It is 0 before the
+    // first call.
+    let is_begun = unsafe { end.read_volatile() } != 0;
+    let next = if is_begun { addresses::range().end } else { addresses::START };
+    // SAFETY: as above.
+    unsafe { end.write_volatile(next) };
 }
 
 /// Whether the system allows this way, as far as one process can tell of others.

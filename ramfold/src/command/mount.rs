@@ -235,7 +235,8 @@ fn place_called(name: &str, directory: &Path, new: &Record) -> Result<Option<Pla
     if record.is_alive() || serve::fuse::mounted_at(&target).is_some() {
         return Ok(None);
     }
-    umount::clear(&old, &record, &target)?;
+    // The directory that was judged a moment ago stays, also if it was made for the old disk.
+    umount::clear(&old, &record, Some(&*target).filter(|it| *it != directory))?;
     make()
 }
 

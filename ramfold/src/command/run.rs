@@ -82,7 +82,9 @@ pub(super) fn run(args: &args::Run) -> Result<(), Failure> {
     if !args.quiet {
         let refused = backing.and_then(|it| seen.tally.refused_by(&it));
         complain(&seen.tally.line(limit));
-        seen.tally.slow(host::cpu::count()).iter().chain(&refused).for_each(|why| complain(why));
+        let slow = seen.tally.slow(host::cpu::count());
+        let more = [seen.tally.above(limit), slow, refused];
+        more.iter().flatten().for_each(|why| complain(why));
     }
     finish(seen.report, &end);
     end.leave()

@@ -93,7 +93,7 @@ impl From<ServeError> for Failure {
             ServeError::InUse(path) if path.parent() == Some(&*runtime::directory()) => {
                 "; give this one a name of its own with --name"
             }
-            ServeError::InUse(_) => "; give this one another --unix PATH",
+            ServeError::InUse(_) => "; give this one another path",
             ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 "; port 0 takes one that is free"
             }
@@ -133,7 +133,7 @@ mod tests {
             (tcp(io::ErrorKind::AddrInUse), "port 0"),
             (ServeError::NotLoopback(([0, 0, 0, 0], 1).into()), "--tcp-anywhere"),
             (ServeError::InUse(runtime::directory().join("zram0.ctl")), "--name"),
-            (ServeError::InUse("/a/b.sock".into()), "another --unix PATH"),
+            (ServeError::InUse("/a/b.sock".into()), "another path"),
         ];
         for (error, expected) in rows {
             let line = Failure::from(error).to_string();

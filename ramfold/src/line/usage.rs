@@ -56,6 +56,13 @@ pub(crate) fn explain(error: &Error) -> String {
         ErrorKind::InvalidValue if value.is_empty() => {
             format!("{argument} needs a value; {}", hint(error))
         }
+        ErrorKind::InvalidValue => {
+            let known = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(known)) => known.join(", "),
+                _ => return first_line(error),
+            };
+            format!("{argument}: there is no {value:?}; it is one of {known}")
+        }
         ErrorKind::ValueValidation => {
             let why = std::error::Error::source(error).map(|why| why.to_string());
             format!("{argument}: {}", why.unwrap_or(value))
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn each_mistake_is_named_on_one_line() {
-        let rows: [(&[&str], &str); 15] = [
+        let rows: [(&[&str], &str); 17] = [
             (&[], "a command is missing; it is run, serve, mount, umount, stat"),
             (&["frob"], "there is no command \"frob\"; it is run, serve"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
@@ -137,6 +144,8 @@ mod tests {
             (&["stat", "--pagetypeinfo"], "<TARGET> is missing; see ramfold stat --help"),
             (&["stat", "x", "--classes", "--pagetypeinfo"], "do not go together"),
             (&["estimate"], "<FILE|--pid <PID>> is missing"),
+            (&["mount", "a", "--size=1G", "--fs=zfs"], "no \"zfs\"; it is one of ext4, btrfs, xfs"),
+            (&["completions", "foo"], "there is no \"foo\"; it is one of bash, "),
             (&["estimate", "a", "--pid", "1"], "do not go together"),
             (&["serve", "--size", "1M", "--size", "2M"], "--size <SIZE> is given more than once"),
             (&["stat", "x", "--json", "--json"], "--json is given more than once"),

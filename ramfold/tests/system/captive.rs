@@ -249,6 +249,10 @@ fn a_pidfile_is_there_while_clients_can_connect() {
         let own = format!("{}\n", server.id());
         eventually("the file", || std::fs::read_to_string(&pidfile).is_ok_and(|text| text == own));
         Nbd::connect(&socket).write(0, b"at once").unwrap();
+        let mut second = ramfold(&["serve", "--size", "1M", "--name", "second", "--pidfile"]);
+        second.arg(&pidfile).env("XDG_RUNTIME_DIR", scratch.path("run"));
+        let refused = refusal(&mut second);
+        assert!(refused.contains("it is that of another server"), "{refused}");
         crate::rig::signal(server.id(), signal);
         assert!(server.wait().unwrap().success());
         assert!(!pidfile.exists(), "{signal}");

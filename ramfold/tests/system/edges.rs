@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::programs::{Rig, children, rig_of, texts};
+use crate::programs::{Rig, children, folds, rig_of, texts};
 use crate::rig::{BINARY, Scratch, Stopped, eventually, needs, needs_root, refusal, succeed, tool};
 
 const EDGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/edges.c");
@@ -58,6 +58,32 @@ pub(crate) fn right_in(source: &str, claim: &str) -> Option<[String; 2]> {
         said[place] = err;
     }
     Some(said)
+}
+
+/// Constructors of other libraries run before ours. A program that lies above the arena was ended
+/// by its C library, because its break went down.
+#[test]
+fn a_heap_that_a_library_began_goes_on() {
+    const HEAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/heap.c");
+    let scratch = Scratch::new();
+    if !needs(&["cc"]) || !folds(&scratch) {
+        return;
+    }
+    let library = scratch.path("libkept.so");
+    succeed(tool("cc").args(["-shared", "-fPIC", "-DLIBRARY", "-o"]).arg(&library).arg(HEAP));
+    let library = library.to_str().expect("text");
+    for [place, code] in [["-pie", "-fPIE"], ["-no-pie", "-fno-pie"]] {
+        let compiler = ["cc", place, code, "-Wl,--no-as-needed", library];
+        let rig = rig_of(HEAP, &compiler).expect("there is a compiler");
+        for way in ways(&rig) {
+            let mut command = rig.run(&["--limit", LIMIT, "--"]);
+            let output = command.arg(&rig.program).env("RAMFOLD_PATH", way).output();
+            let output = output.expect("it starts");
+            let (out, err) = texts(&output);
+            assert!(output.status.success() && out == "right\n", "{place}, {way}: {output:?}");
+            assert!(err.contains("pages left"), "{place}, {way}: {err}");
+        }
+    }
 }
 
 macro_rules! claims {

@@ -72,6 +72,7 @@ mod machines;
 mod metrics;
 mod mounted;
 mod mounted_by_users;
+mod mounted_twice;
 mod mounting;
 mod notices;
 mod programs;

@@ -84,6 +84,10 @@ impl Place {
         match outcome {
             Ok(place) => Ok(Some(place)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            // A name that is taken was told apart, and so a directory is.
+            Err(error) if error.kind() == io::ErrorKind::Other => {
+                Err(Failure::Failed(error.to_string()))
+            }
             Err(error) => Err(Failure::about(base()?.join(name).display(), error)),
         }
     }
@@ -92,6 +96,10 @@ impl Place {
         let base = base()?;
         let place = Place { folder: base.join(name) };
         let make = |_lock| {
+            if over(target).is_some_and(|other| other.is_served()) {
+                let why = "another process mounts a disk there, or has done so";
+                return Err(io::Error::other(format!("{}: {why}", target.display())));
+            }
             if place.is_unfinished() {
                 // If something else is in it, the name is taken. The directory above may be gone
                 // with it, and then this is tried once more.
@@ -101,6 +109,11 @@ impl Place {
             place.write(target, record).inspect_err(|_| drop(place.remove()))
         };
         Ok(Lock::of(&base).and_then(make).map(|()| place))
+    }
+
+    /// Whether its server lives.
+    fn is_served(&self) -> bool {
+        self.record().is_some_and(|record| record.is_alive())
     }
 
     /// Whether a process was killed while it made this place or removed it. The lock is held.
@@ -269,8 +282,8 @@ pub(super) fn over(target: &Path) -> Option<Place> {
     let private = bases.iter().filter(|base| runtime::is_private(base));
     let entries = private.flat_map(|base| fs::read_dir(base).into_iter().flatten().flatten());
     let places = entries.map(|entry| Place { folder: entry.path() });
-    let is_dead = |place: &Place| !place.record().is_some_and(|record| record.is_alive());
-    places.filter(|place| place.target().as_deref() == Some(target)).min_by_key(is_dead)
+    let places = places.filter(|place| place.target().as_deref() == Some(target));
+    places.min_by_key(|place| !place.is_served())
 }
 
 /// The directory of all places, which is made. Root has one that outlives a login.

@@ -32,6 +32,9 @@ impl Target {
     pub(super) fn prepare(path: &Path) -> Result<Target, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::about(path.display(), why);
         let directory = resolve(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if fs::read_link(path).is_ok() => {
+                failed(&"it is a link to nothing")
+            }
             io::ErrorKind::NotFound => failed(&"its parent directory does not exist"),
             _ => failed(&error),
         })?;
@@ -45,8 +48,11 @@ impl Target {
             Ok(None) => false,
             Ok(Some(_)) => return Err(failed(&"it is not empty; what is in it would be hidden")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                DirBuilder::new().mode(0o755).create(&directory).map_err(|why| failed(&why))?;
-                true
+                match DirBuilder::new().mode(0o755).create(&directory) {
+                    // Another process was faster, and it is that one's.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                    made => made.map(|()| true).map_err(|why| failed(&why))?,
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(failed(&"it is not a directory"));

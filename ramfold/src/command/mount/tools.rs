@@ -67,7 +67,9 @@ pub(super) fn run(
 /// What a program said on standard error, on one line, without its own name before it.
 pub(super) fn said(stderr: &[u8], otherwise: &str) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    // How the program is used is no matter of whoever reads this: it was called here.
+    let lines: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
     let text = lines.join("; ");
     let named = text.split_once(": ").filter(|(name, _)| find(name).is_some());
     let text = named.map_or(&*text, |(_, rest)| rest).to_owned();
@@ -83,6 +85,7 @@ mod tests {
         assert_eq!(said(b"umount: /mnt: target is busy.\n", ""), "/mnt: target is busy.");
         assert_eq!(said(b"\n  first\n second \n", ""), "first; second");
         assert_eq!(said(b"\n", "exit status: 1"), "exit status: 1");
+        assert_eq!(said(b"too small\nUsage: mkfs\n/* size */\n", ""), "too small");
         let missing = run("ramfold-no-such-program", ["x"]).unwrap_err().to_string();
         assert!(missing.contains("is not installed"), "{missing}");
         let refused = run("mount", ["--no-such-option"]).unwrap_err().to_string();

@@ -17,12 +17,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use disk::loops_over;
-use serve::fuse::mounted_at;
+use serve::fuse::{Mounted, UnmountError, mounted_at, mounted_over, mounts};
 use serve::runtime;
 
 use super::place::{self, CONTROL, PIDFILE, Place, Record};
 use super::target::{resolve, unmount};
 use super::tools;
+use super::users;
 use super::way::Way;
 use crate::line::Failure;
 use crate::line::mounting::Umount;
@@ -32,6 +33,9 @@ use crate::line::output::patiently;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked whether other name spaces have the mount. A mount that spreads is gone
+/// from there by then.
+const ELSEWHERE: Duration = Duration::from_secs(2);
 
 pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
     let about = |why: &dyn Display| Failure::about(args.directory.display(), why);
@@ -47,12 +51,16 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
         let why = format!("its server is stopped (SIGSTOP); kill -CONT {pid} and try again");
         return Err(Failure::about(directory.display(), why));
     }
-    if is_ours(&place, &record, &directory) {
-        unmount(&directory, record.way, false)
-            .map_err(|stays| Failure::about(directory.display(), stays))?;
+    let at = mounts_of(&place, &record);
+    take_down(&at, &record, &directory).map_err(|why| about(&why))?;
+    let devices: Vec<_> = at.iter().map(|it| it.device).collect();
+    let held = patiently(|| wait_for_end(&record, &devices));
+    if let Some(holder) = held {
+        let why = format!("unmounted here, but {holder} has it in another name space of mounts");
+        return Err(about(&why));
     }
-    if patiently(|| wait_for_end(&record)) {
-        return clear(&place, &record, &directory);
+    if !record.is_alive() {
+        return clear(&place, &record, Some(&directory));
     }
     let (pid, said) = (record.pid, last_words(&place));
     let why = format!("unmounted, but its server (pid {pid}) has not ended{said}");
@@ -63,25 +71,54 @@ fn place_of(place: &Place) -> String {
     place.tree().parent().unwrap_or(Path::new("")).display().to_string()
 }
 
-/// Whether what is mounted at the directory is the disk's.
-fn is_ours(place: &Place, record: &Record, directory: &Path) -> bool {
-    let Some(mounted) = mounted_at(directory) else { return false };
-    let loops = || loops_over(&place.disk());
-    let device = mounted.source.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match record.way {
-        // The tree of a killed server may be gone, but its loop device still has the path.
-        Way::Loop => loops().contains(&device),
-        Way::Fuse2fs => mounted.kind.starts_with("fuse") && mounted.source == place.disk(),
+/// Where the disk is mounted, as this process sees it.
+fn mounts_of(place: &Place, record: &Record) -> Vec<Mounted> {
+    let (disk, devices) = (place.disk(), loops_over(&place.disk()));
+    // The tree of a killed server may be gone, but its loop device still has the path.
+    let is_loop = |it: &Mounted| {
+        let device = it.source.file_name().unwrap_or_default().to_string_lossy();
+        devices.iter().any(|one| *one == device)
+    };
+    let is_ours = |it: &Mounted| match record.way {
+        Way::Loop => is_loop(it),
+        Way::Fuse2fs => it.kind.starts_with("fuse") && it.source == disk,
+    };
+    mounts().into_iter().filter(is_ours).collect()
+}
+
+/// Unmounts the disk, if it is mounted at the directory, on top, and nowhere else. If it is mounted
+/// nowhere, another program was faster.
+fn take_down(at: &[Mounted], record: &Record, directory: &Path) -> Result<(), String> {
+    if let Some(other) = at.iter().find(|it| it.point != directory) {
+        let (other, here) = (other.point.display(), at.iter().any(|it| it.point == directory));
+        return Err(match here {
+            true => format!("it is mounted at {other} too; unmount that first: umount {other}"),
+            false => format!("it is mounted at {other} now; umount {other} ends it"),
+        });
+    }
+    let Some(ours) = at.first() else { return Ok(()) };
+    match mounted_over(ours) {
+        Ok(Some(cover)) => Err(UnmountError::Covered(cover).to_string()),
+        Ok(None) => unmount(directory, record.way, false).map_err(|stays| stays.to_string()),
+        Err(error) => Err(format!("the system does not tell of mounts: {error}")),
     }
 }
 
-/// Waits until the server has ended. False if it takes too long.
-fn wait_for_end(record: &Record) -> bool {
-    let until = Instant::now() + PATIENCE;
-    while record.is_alive() && Instant::now() < until {
+/// Waits until the server has ended, or takes too long. Before that, a process that has a disk of
+/// these numbers mounted elsewhere may be found: then the server cannot end.
+fn wait_for_end(record: &Record, devices: &[(u32, u32)]) -> Option<String> {
+    let begun = Instant::now();
+    let mut look_elsewhere = begun + ELSEWHERE;
+    while record.is_alive() && begun.elapsed() < PATIENCE {
+        if Instant::now() > look_elsewhere {
+            look_elsewhere += ELSEWHERE;
+            if let Some(holder) = users::with_mount(devices) {
+                return Some(holder);
+            }
+        }
         thread::sleep(LOOK);
     }
-    !record.is_alive()
+    None
 }
 
 /// The last line of the log of a server.
@@ -92,7 +129,12 @@ fn last_words(place: &Place) -> String {
 
 /// Removes what a killed server has left. If it ended by itself, nothing is there, or a new disk of
 /// the same name, which stays.
-pub(super) fn clear(place: &Place, record: &Record, directory: &Path) -> Result<(), Failure> {
+/// With it goes the directory that was made for it, if one is given.
+pub(super) fn clear(
+    place: &Place,
+    record: &Record,
+    directory: Option<&Path>,
+) -> Result<(), Failure> {
     let held = place.hold(record).map_err(|error| Failure::about(place_of(place), error))?;
     let Some(_held) = held else { return Ok(()) };
     for device in loops_over(&place.disk()) {
@@ -102,9 +144,9 @@ pub(super) fn clear(place: &Place, record: &Record, directory: &Path) -> Result<
         unmount(&place.tree(), record.way, true)
             .map_err(|stays| Failure::about(place.tree().display(), stays))?;
     }
-    if record.made {
+    if let Some(made) = directory.filter(|_| record.made) {
         // Something may be in it by now, which is not ours to remove.
-        let _ = fs::remove_dir(directory);
+        let _ = fs::remove_dir(made);
     }
     let sockets = runtime::sockets(&runtime::directory(), &place.name());
     let controls = sockets.map(|(_, control)| control).into_iter().chain(place.noted(CONTROL));
@@ -133,9 +175,9 @@ mod tests {
         let new = Record::of_this_process(Way::Loop, false);
         let place = Place::make(&name, target, &new).unwrap().expect("the name is free");
         let judged = Record { started: new.started + 1, ..new.clone() };
-        clear(&place, &judged, target).unwrap();
+        clear(&place, &judged, Some(target)).unwrap();
         assert_eq!(place.record(), Some(new.clone()));
-        clear(&place, &new, target).unwrap();
+        clear(&place, &new, Some(target)).unwrap();
         assert_eq!(place.record(), None, "the one that was judged goes");
     }
 }

@@ -29,6 +29,20 @@ pub(super) fn of(directory: &Path) -> Vec<String> {
     users
 }
 
+/// A process in whose name space a file system of one of these devices is mounted.
+pub(super) fn with_mount(devices: &[(u32, u32)]) -> Option<String> {
+    let numbers: Vec<_> = devices.iter().map(|(major, minor)| format!("{major}:{minor}")).collect();
+    let has = |line: &str| {
+        let device = line.split(' ').nth(2);
+        numbers.iter().any(|number| device == Some(number))
+    };
+    let sees = |pid: &u32| {
+        let list = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        String::from_utf8_lossy(&list).lines().any(has)
+    };
+    processes().find(sees).map(named)
+}
+
 /// Mounts, loop devices and swap files in the directory, which hold it as a process does.
 fn below(directory: &Path) -> Vec<String> {
     let inside = |path: &Path| path.starts_with(directory) && path != directory;

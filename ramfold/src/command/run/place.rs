@@ -18,6 +18,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +26,7 @@ use std::process::Command;
 use inside::board::{self, BACKING_LEN, Board};
 use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::about::About;
 use super::found::{self, BOARD, LIBRARY_NAME, PREFIX};
@@ -58,7 +60,10 @@ impl Place {
         let mut refused = Vec::new();
         let about = About::new(words);
         for base in found::bases() {
-            make(&base);
+            if let Err(error) = make(&base) {
+                refused.push(format!("{}: {error}", base.display()));
+                continue;
+            }
             if !serve::runtime::is_private(&base) {
                 refused.push(format!("{}: not a directory of this user alone", base.display()));
                 continue;
@@ -77,6 +82,10 @@ impl Place {
         if flags.contains(StatVfsMountFlags::NOEXEC) {
             return Err("nothing can be executed from there".to_owned());
         }
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < LIBRARY.len() as u64) {
+            // The system would end this command, which writes more.
+            return Err("files may not be as long as the library (ulimit -f)".to_owned());
+        }
         found::remove_abandoned(base);
         let directory = base.join(format!("{PREFIX}{}", std::process::id()));
         DirBuilder::new().mode(0o700).create(&directory).map_err(text)?;
@@ -94,12 +103,15 @@ impl Place {
         }
     }
 
-    /// Has the loader put the library into a program, before whatever else is preloaded.
+    /// Has the loader put the library into a program, before whatever else is preloaded. A run in
+    /// another one takes its program out of that: two libraries in one process would wait for each
+    /// other.
     pub(super) fn put_into(&self, program: &mut Command) {
+        let others = std::env::var_os(PRELOAD).unwrap_or_default();
         let mut value = self.library.as_os_str().to_owned();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        for other in others_of(&others) {
             value.push(OsStr::new(":"));
-            value.push(others);
+            value.push(OsStr::from_bytes(other));
         }
         program.env(PRELOAD, value).env(board::VARIABLE, &self.board);
     }
@@ -126,11 +138,20 @@ impl Drop for Place {
     }
 }
 
-/// Makes a base, if it can be made. The runtime directory's parent may be missing too.
-fn make(base: &Path) {
+/// What else is preloaded: the loader takes colons and spaces between names.
+fn others_of(preloaded: &OsStr) -> impl Iterator<Item = &[u8]> {
+    let is_ours = |name: &[u8]| Path::new(OsStr::from_bytes(name)).ends_with(LIBRARY_NAME);
+    let names = preloaded.as_bytes().split(|byte| matches!(byte, b':' | b' '));
+    names.filter(move |name| !name.is_empty() && !is_ours(name))
+}
+
+/// Makes a base that is missing. The runtime directory's parent may be missing too.
+fn make(base: &Path) -> io::Result<()> {
     let is_runtime = base == serve::runtime::directory();
-    // If it cannot be made, it is not private.
-    let _ = DirBuilder::new().recursive(is_runtime).mode(0o700).create(base);
+    match DirBuilder::new().recursive(is_runtime).mode(0o700).create(base) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The directory for pages that was asked for.
@@ -196,6 +217,18 @@ fn why_not(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_in_a_run_takes_the_other_library_out() {
+        let others = |text: &str| {
+            let all = others_of(OsStr::new(text)).map(|it| String::from_utf8_lossy(it).into_owned());
+            all.collect::<Vec<_>>()
+        };
+        let ours = "/tmp/ramfold-0/run-7/libramfold_inside.so";
+        assert_eq!(others(&format!("{ours}:/a.so {ours} /b.so")), ["/a.so", "/b.so"]);
+        assert_eq!(others("/xlibramfold_inside.so"), ["/xlibramfold_inside.so"]);
+        assert_eq!(others(""), [""; 0]);
+    }
 
     #[test]
     fn what_is_refused_is_told_with_the_reason() {

@@ -16,6 +16,7 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -47,7 +48,7 @@ impl Program {
     /// Starts it. `prepare` changes its environment.
     pub(crate) fn start(
         words: &[OsString],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
     ) -> Result<Program, Failure> {
         // A signal that is ignored stays so for the program. A handler here would change that.
         let ignored = ignored();
@@ -58,9 +59,18 @@ impl Program {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::Usage("a program is missing".to_owned()));
         };
-        let mut command = Command::new(program);
-        prepare(command.args(arguments));
-        match command.spawn() {
+        let spawn = |command: &mut Command| {
+            prepare(command.args(arguments));
+            command.spawn()
+        };
+        let started = match spawn(&mut Command::new(program)) {
+            // A script that names no interpreter is one of the shell, as for execvp(3).
+            Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+                spawn(Command::new("/bin/sh").arg(program))
+            }
+            started => started,
+        };
+        match started {
             Ok(child) => Ok(Program { child, signals }),
             Err(error) => Err(Failure::NotStarted {
                 text: format!("{}: {error}", program.display()),

@@ -4,6 +4,7 @@
 //!   PEAK at most, with a limit of LIMIT, instead of UNFOLDED;
 //!     N pages left and M came back, by K faults; threads waited W of T s for room
 //!     with --backing: ; N pages went to the disk, and M were read from it
+//!   above its bound: what does not leave
 //!   slow: why, and a limit that would do
 //! ```
 //!
@@ -25,6 +26,9 @@ const SLOW_PERCENT: u64 = 5;
 /// or if the store served so many faults a second. Each takes some ten microseconds.
 const SLOW_FAULTS: u64 = 5000;
 const MIB: u64 = 1 << 20;
+/// By so much memory may be above the limit: this part of it, and so many bytes.
+const SLACK_PART: u64 = 16;
+const SLACK: u64 = 16 * MIB;
 
 /// Sums of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -98,6 +102,22 @@ impl Tally {
         backing.refused(self.counts.disk_refused, self.disk_error)
     }
 
+    /// If it was above what a limit promises: what may have been the reason. Of a program that does
+    /// not fold the reason is told elsewhere.
+    pub(super) fn above(&self, limit: u64) -> Option<String> {
+        if self.counts.pages_out == 0 {
+            return None;
+        }
+        let bound = limit + limit / SLACK_PART + SLACK;
+        let above = self.peak.checked_sub(bound).filter(|&above| above > 0)?;
+        Some(format!(
+            "{} above what the limit promises: memory that may be executed, is locked or is shared \
+             does not leave, small mappings do not either, and what forks copy at once leaves \
+             later than it comes",
+            human(above)
+        ))
+    }
+
     /// If it was slow: why, and what would help on a machine with so many CPUs.
     pub(super) fn slow(&self, cpus: usize) -> Option<String> {
         let percent = percent(self.waited(), self.lived);
@@ -162,6 +182,14 @@ mod tests {
             "90.0 MiB at most, with a limit of 88.0 MiB, instead of 200.0 MiB; 1 page left and 1 \
              came back, by 1 fault; threads waited 0.0 of 10.0 s for room"
         );
+    }
+
+    #[test]
+    fn what_is_above_the_bound_is_told_with_reasons() {
+        let told = |limit: u64| tally(7000, 6000, 500, 0).above(limit << 20);
+        assert_eq!(told(70), None, "90 MiB is within 70, a sixteenth and 16");
+        let over = told(64).expect("it is above");
+        assert!(over.starts_with("6.0 MiB above what the limit promises"), "{over}");
     }
 
     #[test]

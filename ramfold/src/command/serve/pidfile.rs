@@ -20,6 +20,10 @@ pub(super) fn write(path: &Path, ending: &Ending) -> Result<(), Failure> {
     if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Err(failed(io::Error::other("it is there, and is not a file")));
     }
+    if let Some(pid) = server_of(&path) {
+        let why = format!("it is that of another server, process {pid}, which runs");
+        return Err(failed(io::Error::other(why)));
+    }
     let mut fresh = path.clone().into_os_string();
     fresh.push(format!(".{}.new", std::process::id()));
     let own = format!("{}\n", std::process::id());
@@ -36,6 +40,14 @@ pub(super) fn write(path: &Path, ending: &Ending) -> Result<(), Failure> {
         }
     });
     Ok(())
+}
+
+/// The process whose number a file has, if it is a server that lives.
+fn server_of(path: &Path) -> Option<u32> {
+    let pid: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    let name = |process: &str| fs::read_to_string(format!("/proc/{process}/comm"));
+    let is_server = name(&pid.to_string()).ok()? == name("self").ok()?;
+    (is_server && pid != std::process::id()).then_some(pid)
 }
 
 /// From now on this process gets SIGTERM when its parent ends. Fails if the parent is gone already.
