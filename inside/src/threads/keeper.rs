@@ -37,6 +37,10 @@ const TRIES_AT_ONCE: usize = 512; // 128 MiB of memory
 const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// Pages that leave for the store until it is looked whether some are to go on to the disk.
 const AT_ONCE: usize = 64;
+/// Pages that leave at most because other processes have paged out, until it is looked again.
+const OWED_MAX: u64 = 512; // 2 MiB
+/// They leave while there is less room than so many margins.
+const OWED_MARGINS: i64 = 4;
 /// Compaction looks after so many pages have left.
 const COMPACT_AFTER: u64 = 1 << 14;
 
@@ -51,6 +55,8 @@ struct Keeper {
     tries: usize,
     tidied: Instant,
     compacted_at: u64,
+    /// Pages that had left all processes, and this one, at the last look.
+    left_before: [u64; 2],
     sharing: Sharing,
     /// It was looked whether memory is to be guarded, when this process began to fold or went on.
     is_guarded: bool,
@@ -109,6 +115,7 @@ impl Keeper {
             tries: 0,
             tidied: now,
             compacted_at: 0,
+            left_before: [board.counts().pages_out, slot.counts().pages_out],
             sharing: Sharing::default(),
             is_guarded: false,
             writer: board.backing().map(Writer::new),
@@ -225,16 +232,27 @@ impl Keeper {
                 place = arena::patiently(|state| arena::guard(state, from));
             }
         }
-        if room < margin {
-            let lack = (margin + margin / 2 - room) as u64;
-            let want = self.board.part(self.slot, lack) as usize / PAGE + 1;
-            if self.make_room(want) > 0 {
-                self.compact();
-                return 0;
-            }
+        let lack = if room < margin { (margin + margin / 2 - room) as u64 } else { 0 };
+        // What leaves for others is no reason for others to page out, once there is some room.
+        let owed = if room < margin * OWED_MARGINS { self.owed() } else { 0 };
+        let want = (self.board.part(self.slot, lack) / PAGE as u64).max(owed) as usize;
+        let want = want + usize::from(lack > 0);
+        if want > 0 && self.make_room(want) > 0 {
+            self.compact();
+            return 0;
         }
         arena::go_on();
         self.board.millis_until(room.max(0) as u64, 2)
+    }
+
+    /// Pages that are to leave because others have left other processes. Threads make the room that
+    /// they need at once, and no room is lacking when a pager looks. So without this a process that
+    /// rests would keep its memory, and one that uses its own would page out what it needs next.
+    fn owed(&mut self) -> u64 {
+        let left = [self.board.counts().pages_out, self.slot.counts().pages_out];
+        let [before_all, before] = std::mem::replace(&mut self.left_before, left);
+        let share = self.board.part(self.slot, left[0].saturating_sub(before_all));
+        share.saturating_sub(left[1].saturating_sub(before)).min(OWED_MAX)
     }
 
     /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns
