@@ -86,6 +86,21 @@ fn a_heap_that_a_library_began_goes_on() {
     }
 }
 
+/// Two libraries in one process once waited for each other.
+#[test]
+fn a_run_in_a_run_folds_within_its_own_limit() {
+    let Some(rig) = rig_of(MEMORY, &["cc"]) else { return };
+    for way in ways(&rig) {
+        let mut command = rig.run(&["--limit", "200M", "--", BINARY, "run", "--limit", LIMIT]);
+        command.arg("--").arg(&rig.program).arg("walk").env("RAMFOLD_PATH", way);
+        let (out, err) = texts(&command.output().expect("it starts"));
+        assert_eq!(out, "right\n", "{way}: {err}");
+        let (inner, outer) = err.split_once("with a limit of 32.0 MiB").expect(&err);
+        assert!(inner.contains("at most") && outer.contains("pages left"), "{way}: {err}");
+        assert!(outer.contains("the limit of 200.0 MiB; nothing was folded"), "{way}: {err}");
+    }
+}
+
 macro_rules! claims {
     ($($name:ident: $claim:literal;)*) => {$(
         #[test]
