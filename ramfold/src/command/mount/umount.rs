@@ -43,7 +43,8 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
     let place = place::over(&directory)
         .ok_or_else(|| about(&"no disk of ramfold mount is there that belongs to this user"))?;
     let Some(record) = place.record() else {
-        let why = "it is being mounted or unmounted, or its server was killed meanwhile";
+        let why = "it is being mounted or unmounted, or its server was killed meanwhile, and the \
+                   next ramfold mount of that name removes it";
         return Err(Failure::about(place_of(&place), why));
     };
     if record.is_stopped() {

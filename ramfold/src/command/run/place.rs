@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn a_run_in_a_run_takes_the_other_library_out() {
         let others = |text: &str| {
-            let all = others_of(OsStr::new(text)).map(|it| String::from_utf8_lossy(it).into_owned());
+            let all =
+                others_of(OsStr::new(text)).map(|it| String::from_utf8_lossy(it).into_owned());
             all.collect::<Vec<_>>()
         };
         let ours = "/tmp/ramfold-0/run-7/libramfold_inside.so";
