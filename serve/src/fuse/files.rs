@@ -15,7 +15,7 @@
 //! Locks: none here, and none is held while a device is asked. Handles have their own.
 
 use super::channel::wire::{self, Body, Call, Caller, Range};
-use super::channel::{Files, Pace, RING_DATA_MAX};
+use super::channel::{Files, Pace};
 use super::handles::Handle;
 use super::node::{Node, Part};
 use super::tree::{Tree, errno};
@@ -28,7 +28,9 @@ const ACCESS_MASK: u32 = 0b11;
 const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
 /// The most bytes of a short request.
-const SHORT_MAX: u64 = RING_DATA_MAX as u64;
+const SHORT_MAX: u64 = 64 << 10; // 64 KiB
+/// The most bytes of a moderate one: what the kernel reads ahead, and a file of common length.
+const MODERATE_MAX: u64 = 128 << 10; // 128 KiB
 /// Bytes that other requests may write between the look at the limit and a write.
 const ROOM_BESIDES: u64 = 4 << 20; // 4 MiB
 const _: () = assert!(WRITE_ONLY < ACCESS_MASK, "two bits, of which both is neither");
@@ -135,6 +137,7 @@ impl Files for Tree {
         };
         let by_size = |range: &Range| match range.len {
             len if len <= SHORT_MAX => Pace::Short,
+            len if len <= MODERATE_MAX => Pace::Moderate,
             _ => Pace::Slow,
         };
         match (call, part) {

@@ -11,14 +11,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) enum Pace {
     /// Nothing but memory.
     Quick,
-    /// Data in memory, as much as a request by io_uring has. It takes the processor a few
-    /// microseconds for each page.
+    /// Little data in memory, which takes the processor a few microseconds for each page.
     Short,
-    /// More than that, or what takes as long. As many such requests are answered at a time as there are
+    /// As much data as one thread works on in the time that giving it to another one takes. It is
+    /// short for a thread that has nothing else to answer, and slow for any other.
+    Moderate,
+    /// Data that the processor works on. As many such requests are answered at a time as there are
     /// threads, except one.
     Slow,
     /// A disk, another process, or a command that takes long.
     Waiting,
+}
+
+impl Pace {
+    /// What it is for a thread that has `others` to answer besides.
+    pub(super) fn among(self, others: usize) -> Pace {
+        match (self, others) {
+            (Pace::Moderate, 0) => Pace::Short,
+            (Pace::Moderate, _) => Pace::Slow,
+            _ => self,
+        }
+    }
 }
 
 /// What answers.
@@ -43,4 +56,17 @@ pub(super) fn never_wait_for_oneself() {
 /// Answers EIO if `answer` panics, so that a bug fails only the request that met it.
 pub(super) fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moderate_data_is_short_for_a_thread_that_has_nothing_else_to_answer() {
+        let rows = [(0, Pace::Short), (1, Pace::Slow), (9, Pace::Slow)];
+        rows.iter().for_each(|&(others, pace)| assert_eq!(Pace::Moderate.among(others), pace));
+        let others = [Pace::Quick, Pace::Short, Pace::Slow, Pace::Waiting];
+        others.iter().for_each(|&pace| assert_eq!([pace.among(0), pace.among(1)], [pace; 2]));
+    }
 }

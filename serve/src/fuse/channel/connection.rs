@@ -169,7 +169,7 @@ impl Shared {
         while waiting.receive(&self.device, &mut request, &self.buffers).is_some() {
             match self.pace(&request) {
                 Pace::Quick => self.answer(&mut request, &mut body),
-                Pace::Short | Pace::Slow => self.share(&mut request, &mut body),
+                Pace::Short | Pace::Moderate | Pace::Slow => self.share(&mut request, &mut body),
                 Pace::Waiting => match self.buffers.take() {
                     Ok(spare) => self.have_waited_for(std::mem::replace(&mut request, spare)),
                     Err(NoMemory) => self.refuse(&request, Errno::NOMEM),

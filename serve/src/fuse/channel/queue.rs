@@ -1,9 +1,9 @@
 //! The thread of one ring: it takes requests from its queues, and answers them or gives them away.
 //!
 //! ```text
-//!                                   quick, or data in memory
+//!                      quick, or little data in memory, or more if that is all there is
 //!   ring --FuseEntry-----------------------------------> answered here --> ring
-//!     ^          |- takes longer -> workers                                  ^
+//!     ^          |- much data ----> workers                                  ^
 //!     |          '- waits --------> waiters --> Back, and its bell ----------'
 //!     '--- a new entry, if few are left that the kernel can fill
 //! ```
@@ -17,8 +17,9 @@
 //! kernel make a request of its own, which is answered at once.
 //!
 //! Invariants
-//! - Q1. This thread answers by itself only what waits for nothing and has no more data than an
-//!   entry, and what is quick first. So a quick request is answered however long others take.
+//! - Q1. This thread answers by itself only what waits for nothing and works on little data, or on
+//!   moderately much if it has nothing else to answer, and what is quick first. So a quick request
+//!   is answered however long others take.
 //! - Q2. Of each queue the kernel has an entry, or gets one as soon as this thread is done with
 //!   what came. A request that would take the last one is refused if it waits. If requests wait in
 //!   the kernel, each one that comes from there has the next one fetched: by its own answer, or by
@@ -45,7 +46,7 @@ use std::sync::Arc;
 const ENTRIES_MAX: usize = 1024;
 /// Entries that the kernel should have left in a queue when another one is given away, so that
 /// requests seldom find none.
-const LEFT_MIN: usize = 2;
+const LEFT_MIN: usize = 16;
 /// Bytes of data after which finished answers are handed to the kernel.
 const FLUSH_AFTER: usize = 64 << 10; // 64 KiB
 
@@ -179,7 +180,7 @@ pub(super) struct Thread {
     own: BTreeSet<u16>,
     /// Entries that the kernel does not have yet.
     prepared: Vec<FuseEntry>,
-    /// Requests for data, which this thread answers next.
+    /// Requests for little data, which this thread answers next.
     short: VecDeque<FuseEntry>,
     /// Requests of its own that the kernel is to make next: by queue, and of a file that it knows.
     asks: Vec<(u16, u64)>,
@@ -281,7 +282,7 @@ impl Thread {
                     Came::Bell => self.take_back()?,
                 }
             }
-            // Data comes after all that is quick, and what came meanwhile is looked at.
+            // Little data comes after all that is quick, and what came meanwhile is looked at.
             match self.short.pop_front() {
                 Some(entry) => self.answer(entry)?,
                 None => break,
@@ -293,10 +294,10 @@ impl Thread {
 
     fn take(&mut self, mut entry: FuseEntry) -> std::io::Result<()> {
         self.count(&entry);
-        match self.server.pace(&entry) {
+        match self.server.pace(&entry).among(self.short.len()) {
             Pace::Quick => self.answer(entry),
             Pace::Slow if self.leave_some(&entry) => self.give(entry, |server| &server.workers),
-            Pace::Short | Pace::Slow => {
+            Pace::Short | Pace::Moderate | Pace::Slow => {
                 self.short.push_back(entry);
                 Ok(())
             }

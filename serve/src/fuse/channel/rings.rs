@@ -5,13 +5,9 @@
 //!                            | refused: /dev/fuse          ring ready: requests come here
 //! ```
 //!
-//! The kernel has a queue for each possible CPU. Each CPU that this process may use has two threads
-//! with a ring each, and both have a few entries of its queue. Queues of other CPUs are spread over
-//! the same threads. A thread runs where the system puts it. Kept on its CPU, it would take turns
-//! with the one program that it serves.
-//!
-//! The kernel copies the data of a request in the thread whose entry it is. So each thread
-//! compresses what it has in its caches, and of what one program asks for two threads do some.
+//! The kernel has a queue for each possible CPU. Each CPU that this process may use has a thread
+//! with a ring. Queues of other CPUs are spread over the same threads. A thread runs where the
+//! system puts it. Kept on its CPU, it would take turns with the one program that it serves.
 //!
 //! Invariant: everything that may be refused is asked before the greeting is answered. From then
 //! on, the kernel holds requests back until each queue has an entry.
@@ -29,12 +25,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// The most bytes of data of a request by io_uring. A thread answers these one after the other.
+/// The most bytes of data of a request by io_uring. Larger ones would be copied by one CPU and
+/// compressed by another one, which has none of it in its caches.
 pub(crate) const RING_DATA_MAX: usize = 256 << 10; // 256 KiB
-/// Threads that share the queues of a CPU.
-const TOGETHER: usize = 2;
-/// The most CPUs with threads of their own. Beyond that, several share them.
-const CPUS_MAX: usize = 64;
+/// The most threads. Beyond that, several CPUs share one.
+const THREADS_MAX: usize = 64;
 
 /// Threads that serve rings.
 pub(super) struct Rings {
@@ -68,9 +63,9 @@ impl Rings {
         let rings = Rings { server, threads: Vec::new(), queues: usize::from(queues) };
         let (told, begun) = channel();
         let mut prepared = Prepared { rings, go: Vec::new(), begun, data };
-        for queues in shares(queues, &cpus).iter().flat_map(|share| [share; TOGETHER]) {
+        for queues in shares(queues, &cpus) {
             // Threads that were started for nothing end when `prepared` is dropped.
-            prepared.add(device, queues.clone(), told.clone()).map_err(NoRing::Refused)?;
+            prepared.add(device, queues, told.clone()).map_err(NoRing::Refused)?;
         }
         Ok(prepared)
     }
@@ -138,9 +133,9 @@ impl Prepared {
     }
 }
 
-/// The queues of the threads of each CPU.
+/// The queues of each thread.
 fn shares(queues: u16, cpus: &[usize]) -> Vec<Vec<u16>> {
-    let threads = cpus.len().min(CPUS_MAX);
+    let threads = cpus.len().min(THREADS_MAX);
     let mut shares = vec![Vec::new(); threads];
     for queue in 0..queues {
         let of_cpu = cpus.iter().position(|&cpu| cpu == usize::from(queue));
@@ -150,12 +145,10 @@ fn shares(queues: u16, cpus: &[usize]) -> Vec<Vec<u16>> {
     shares
 }
 
-/// Entries of a queue that each of its threads has from the start. It gets more if some wait for a
-/// disk. The kernel takes the entry that was used last, so with more of them one thread would have
-/// all the requests of a program.
+/// Entries that a queue has from the start. It gets more if some wait for a disk.
 fn depth(queues: usize) -> usize {
     const MANY: usize = 16;
-    if queues <= MANY { 4 } else { 2 }
+    if queues <= MANY { 64 } else { 4 }
 }
 
 #[cfg(test)]
@@ -169,7 +162,7 @@ mod tests {
         assert_eq!(shares(1, &[0, 1]), [[0]], "a thread without a queue is none");
         let cpus: Vec<usize> = (0..200).collect();
         let many = shares(256, &cpus);
-        assert_eq!(many.len(), CPUS_MAX);
+        assert_eq!(many.len(), THREADS_MAX);
         let mut queues = many.concat();
         queues.sort_unstable();
         assert_eq!(queues, (0..256).collect::<Vec<_>>());
