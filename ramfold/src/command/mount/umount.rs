@@ -72,7 +72,7 @@ fn place_of(place: &Place) -> String {
     place.tree().parent().unwrap_or(Path::new("")).display().to_string()
 }
 
-/// Where the disk is mounted, as this process sees it.
+/// Where this process sees the disk mounted.
 fn mounts_of(place: &Place, record: &Record) -> Vec<Mounted> {
     let (disk, devices) = (place.disk(), loops_over(&place.disk()));
     // The tree of a killed server may be gone, but its loop device still has the path.

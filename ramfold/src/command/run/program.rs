@@ -59,14 +59,14 @@ impl Program {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::Usage("a program is missing".to_owned()));
         };
-        let spawn = |command: &mut Command| {
+        let start = |command: &mut Command| {
             prepare(command.args(arguments));
             command.spawn()
         };
-        let started = match spawn(&mut Command::new(program)) {
+        let started = match start(&mut Command::new(program)) {
             // A script that names no interpreter is one of the shell, as for execvp(3).
             Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                spawn(Command::new("/bin/sh").arg(program))
+                start(Command::new("/bin/sh").arg(program))
             }
             started => started,
         };
