@@ -101,7 +101,7 @@ fn try_prepare(library: &Library) -> Result<(), i32> {
 /// Has the C library ask for more from the arena on. Where the constructors of other libraries have
 /// begun a heap, its next call of `brk` fails, because it asks for more than there is for `brk`. So
 /// `malloc` learns that its heap does not go on where it was. Otherwise it would take a break below
-/// its heap for damaged memory, and end the program. That is so if the program lies above the arena.
+/// its heap for damaged memory, and end the program, at least one that lies above the arena.
 fn move_break(end: *mut usize) {
     // SAFETY: the variable is a word of the C library, which has one thread. It is 0 before the
     // first call.

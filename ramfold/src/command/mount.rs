@@ -100,7 +100,7 @@ fn enter_space(directory: &Path) -> Result<End, Failure> {
 /// Serves the disk until it is unmounted.
 fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
     let way = Way::choose(args.fs)?;
-    let target = Target::prepare(&args.directory)?;
+    let target = Target::judge(&args.directory)?;
     let bytes = serve_at(args, standing, way, &target)?;
     if standing == Standing::Foreground && !args.disk.quiet {
         let at = target.directory.display();
@@ -111,8 +111,8 @@ fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
 
 fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Result<u64, Failure> {
     let record = Record::of_this_process(way, target.made);
-    let place = take_place(args, &target.directory, &record).inspect_err(|_| target.undo())?;
-    let noted = note_files(args, &target.directory, &place);
+    let place = take_place(args, &target.directory, &record)?;
+    let noted = target.make().and_then(|()| note_files(args, &target.directory, &place));
     let served = noted.and_then(|()| serve_in(args, standing, way, target, &place));
     target.undo();
     // The last step, by which others see the end. If something of it is still mounted, the place

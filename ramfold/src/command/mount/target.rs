@@ -23,13 +23,13 @@ use crate::line::Failure;
 /// A directory that can be mounted over.
 pub(super) struct Target {
     pub(super) directory: PathBuf,
-    /// Whether it was made here.
+    /// Whether it is missing, and is made here.
     pub(super) made: bool,
 }
 
 impl Target {
-    /// Judges a directory, and makes it if it is missing.
-    pub(super) fn prepare(path: &Path) -> Result<Target, Failure> {
+    /// Judges a directory.
+    pub(super) fn judge(path: &Path) -> Result<Target, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::about(path.display(), why);
         let directory = resolve(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if fs::read_link(path).is_ok() => {
@@ -47,19 +47,23 @@ impl Target {
         let made = match first {
             Ok(None) => false,
             Ok(Some(_)) => return Err(failed(&"it is not empty; what is in it would be hidden")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match DirBuilder::new().mode(0o755).create(&directory) {
-                    // Another process was faster, and it is that one's.
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-                    made => made.map(|()| true).map_err(|why| failed(&why))?,
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(failed(&"it is not a directory"));
             }
             Err(error) => return Err(failed(&error)),
         };
         Ok(Target { directory, made })
+    }
+
+    /// Makes the directory if it was missing. Nobody else mounts over it, so it is this disk's.
+    pub(super) fn make(&self) -> Result<(), Failure> {
+        match self.made.then(|| DirBuilder::new().mode(0o755).create(&self.directory)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Failure::about(self.directory.display(), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes the directory if it was made here.
