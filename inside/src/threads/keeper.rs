@@ -37,8 +37,11 @@ const TRIES_AT_ONCE: usize = 512; // 128 MiB of memory
 const TIDY_EVERY: Duration = Duration::from_millis(100);
 /// Pages that leave for the store until it is looked whether some are to go on to the disk.
 const AT_ONCE: usize = 64;
-/// Pages that leave at most because other processes have paged out, until it is looked again.
-const OWED_MAX: u64 = 512; // 2 MiB
+/// The most bytes that are to leave because others have left other processes, and the most that
+/// were given up beyond a part and count later.
+const OWED_MAX: i64 = 2 << 20; // 2 MiB
+/// Fewer bytes are not worth a step.
+const OWED_MIN: i64 = 64 << 10; // 64 KiB
 /// They leave while there is less room than so many margins.
 const OWED_MARGINS: i64 = 4;
 /// Compaction looks after so many pages have left.
@@ -55,8 +58,10 @@ struct Keeper {
     tries: usize,
     tidied: Instant,
     compacted_at: u64,
-    /// Pages that had left all processes, and this one, at the last look.
+    /// Pages that had left other processes, and this one, at the last look.
     left_before: [u64; 2],
+    /// Bytes that this one is to give up; less than nothing if it gave up more than its part.
+    owed: i64,
     sharing: Sharing,
     /// It was looked whether memory is to be guarded, when this process began to fold or went on.
     is_guarded: bool,
@@ -115,7 +120,8 @@ impl Keeper {
             tries: 0,
             tidied: now,
             compacted_at: 0,
-            left_before: [board.counts().pages_out, slot.counts().pages_out],
+            left_before: left(board, slot),
+            owed: 0,
             sharing: Sharing::default(),
             is_guarded: false,
             writer: board.backing().map(Writer::new),
@@ -232,12 +238,15 @@ impl Keeper {
                 place = arena::patiently(|state| arena::guard(state, from));
             }
         }
-        let lack = if room < margin { (margin + margin / 2 - room) as u64 } else { 0 };
-        // What leaves for others is no reason for others to page out, once there is some room.
-        let owed = if room < margin * OWED_MARGINS { self.owed() } else { 0 };
-        let want = (self.board.part(self.slot, lack) / PAGE as u64).max(owed) as usize;
-        let want = want + usize::from(lack > 0);
-        if want > 0 && self.make_room(want) > 0 {
+        let owed = self.owe(room < margin * OWED_MARGINS);
+        let made = if room < margin {
+            let lack = (margin + margin / 2 - room) as u64;
+            let want = self.board.part(self.slot, lack) as usize / PAGE + 1;
+            self.make_room(want.max(owed))
+        } else {
+            arena::hold(owed)
+        };
+        if made > 0 {
             self.compact();
             return 0;
         }
@@ -248,11 +257,18 @@ impl Keeper {
     /// Pages that are to leave because others have left other processes. Threads make the room that
     /// they need at once, and no room is lacking when a pager looks. So without this a process that
     /// rests would keep its memory, and one that uses its own would page out what it needs next.
-    fn owed(&mut self) -> u64 {
-        let left = [self.board.counts().pages_out, self.slot.counts().pages_out];
-        let [before_all, before] = std::mem::replace(&mut self.left_before, left);
-        let share = self.board.part(self.slot, left[0].saturating_sub(before_all));
-        share.saturating_sub(left[1].saturating_sub(before)).min(OWED_MAX)
+    /// Nothing is owed while there is room.
+    fn owe(&mut self, is_short: bool) -> usize {
+        let now = left(self.board, self.slot);
+        let before = std::mem::replace(&mut self.left_before, now);
+        let [others, own] =
+            [0, 1].map(|of: usize| now[of].saturating_sub(before[of]) * PAGE as u64);
+        let part = self.board.part(self.slot, others + own) as i64;
+        self.owed = match is_short {
+            true => (self.owed + part - own as i64).clamp(-OWED_MAX, OWED_MAX),
+            false => 0,
+        };
+        if self.owed < OWED_MIN { 0 } else { self.owed as usize / PAGE }
     }
 
     /// Makes about `want` pages leave memory, for the store and from there for the disk. Returns
@@ -319,6 +335,12 @@ impl Keeper {
             });
         }
     }
+}
+
+/// Pages that have left the other processes of a run, and the one of a slot.
+fn left(board: &Board, slot: &Slot) -> [u64; 2] {
+    let own = slot.counts().pages_out;
+    [board.counts().pages_out.saturating_sub(own), own]
 }
 
 /// Threads of the process without ours. `None` if the system does not say.

@@ -112,9 +112,12 @@ fn serve(args: &Mount, standing: Standing) -> Result<(), Failure> {
 fn serve_at(args: &Mount, standing: Standing, way: Way, target: &Target) -> Result<u64, Failure> {
     let record = Record::of_this_process(way, target.made);
     let place = take_place(args, &target.directory, &record)?;
-    let noted = target.make().and_then(|()| note_files(args, &target.directory, &place));
-    let served = noted.and_then(|()| serve_in(args, standing, way, target, &place));
-    target.undo();
+    let served = target.make().and_then(|()| {
+        let noted = note_files(args, &target.directory, &place);
+        let served = noted.and_then(|()| serve_in(args, standing, way, target, &place));
+        target.undo();
+        served
+    });
     // The last step, by which others see the end. If something of it is still mounted, the place
     // stays, and `ramfold umount` says what.
     let _ = place.leave();

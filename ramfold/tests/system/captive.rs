@@ -252,7 +252,7 @@ fn a_pidfile_is_there_while_clients_can_connect() {
         let mut second = ramfold(&["serve", "--size", "1M", "--name", "second", "--pidfile"]);
         second.arg(&pidfile).env("XDG_RUNTIME_DIR", scratch.path("run"));
         let refused = refusal(&mut second);
-        assert!(refused.contains("it is that of another server"), "{refused}");
+        assert!(refused.contains("another server that runs has it"), "{refused}");
         crate::rig::signal(server.id(), signal);
         assert!(server.wait().unwrap().success());
         assert!(!pidfile.exists(), "{signal}");

@@ -218,6 +218,32 @@ fn the_end_of_a_program_is_its_own() {
     assert!(said.starts_with("ramfold: /etc/passwd: "), "{said}");
 }
 
+/// As by execvp(3). A program for another machine is no script.
+#[test]
+fn a_script_that_names_no_interpreter_is_the_shells() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let make = |name: &str, text: &[u8]| {
+        let path = rig.scratch.path(name);
+        std::fs::write(&path, text).expect("room");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&path, mode).expect("ours");
+        path
+    };
+    let script = make("nameless", b"echo \"$1\"; exit 7\n");
+    let foreign = make("foreign", b"\x7fELF\x01\x01\0\0");
+    let run = |word: &std::ffi::OsStr| {
+        let mut command = rig.run(&["--quiet", "--"]);
+        let paths = format!("{}:/usr/bin:/bin", rig.scratch.path("").display());
+        command.arg(word).arg("a word").env("PATH", paths);
+        let output = command.output().expect("it starts");
+        (output.status.code(), texts(&output).0)
+    };
+    for word in [script.as_os_str(), "nameless".as_ref()] {
+        assert_eq!(run(word), (Some(7), "a word\n".to_owned()), "{word:?}");
+    }
+    assert_eq!(run(foreign.as_os_str()).0, Some(126));
+}
+
 #[test]
 fn a_signal_that_ends_the_program_ends_the_command() {
     let Some(rig) = rig(&["cc"]) else { return };

@@ -74,6 +74,18 @@ impl Place {
     ) -> Result<Option<Place>, Failure> {
         let try_make = || Place::try_make(name, target, record);
         let mut outcome = try_make()?;
+        let until = Instant::now() + PATIENCE;
+        // Another disk is being mounted there, or ends.
+        while outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+            let is_mounted = mounted_at(target).is_some();
+            if is_mounted || Instant::now() > until {
+                let why =
+                    if is_mounted { "is mounted there already" } else { "neither comes nor ends" };
+                return Err(Failure::about(target.display(), format!("another disk {why}")));
+            }
+            thread::sleep(LOOK);
+            outcome = try_make()?;
+        }
         for _ in 1..TRIES {
             // The last disk that ended meanwhile has removed the directory above.
             if !outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -84,10 +96,6 @@ impl Place {
         match outcome {
             Ok(place) => Ok(Some(place)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-            // A name that is taken was told apart, and so a directory is.
-            Err(error) if error.kind() == io::ErrorKind::Other => {
-                Err(Failure::Failed(error.to_string()))
-            }
             Err(error) => Err(Failure::about(base()?.join(name).display(), error)),
         }
     }
@@ -96,9 +104,8 @@ impl Place {
         let base = base()?;
         let place = Place { folder: base.join(name) };
         let make = |_lock| {
-            if over(target).is_some_and(|other| other.is_served()) {
-                let why = "another process mounts a disk there, or has done so";
-                return Err(io::Error::other(format!("{}: {why}", target.display())));
+            if over(target).is_some_and(|other| other.is_served_here()) {
+                return Err(io::ErrorKind::ResourceBusy.into());
             }
             if place.is_unfinished() {
                 // If something else is in it, the name is taken. The directory above may be gone
@@ -114,6 +121,16 @@ impl Place {
     /// Whether its server lives.
     fn is_served(&self) -> bool {
         self.record().is_some_and(|record| record.is_alive())
+    }
+
+    /// Whether its server lives, in this process's name space of mounts as far as that is known.
+    fn is_served_here(&self) -> bool {
+        let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
+        let is_same = |pid: u32| match (space(&pid.to_string()), space("self")) {
+            (Ok(other), Ok(own)) => other == own,
+            _ => true,
+        };
+        self.record().is_some_and(|record| record.is_alive() && is_same(record.pid))
     }
 
     /// Whether a process was killed while it made this place or removed it. The lock is held.
@@ -332,9 +349,11 @@ mod tests {
         let name = format!("test-{}", std::process::id());
         let target = Path::new("/nonexistent/a b");
         let record = Record::of_this_process(Way::Fuse2fs, true);
-        let make = || Place::make(&name, target, &record).unwrap();
-        let place = make().expect("the name is free");
-        assert_eq!(make(), None, "now it is taken");
+        let make = |target| Place::make(&name, target, &record).unwrap();
+        let place = make(target).expect("the name is free");
+        assert_eq!(make(Path::new("/nonexistent/other")), None, "now it is taken");
+        let busy = Place::try_make("another", target, &record).unwrap();
+        assert_eq!(busy.map_err(|error| error.kind()), Err(io::ErrorKind::ResourceBusy));
         assert_eq!((place.record(), place.name()), (Some(record.clone()), name.clone()));
         assert_eq!(over(target), Some(place.clone()));
         assert!(record.is_alive() && !record.is_stopped());
@@ -366,9 +385,11 @@ mod tests {
     #[test]
     fn no_place_is_made_while_one_is_taken_apart() {
         let [dead, next] = ["dead", "next"].map(|it| format!("test-{it}-{}", std::process::id()));
-        let (target, record) =
-            (Path::new("/nonexistent/dead"), Record::of_this_process(Way::Loop, false));
-        let make = |name| Place::make(name, target, &record).unwrap().expect("the name is free");
+        let record = Record::of_this_process(Way::Loop, false);
+        let make = |name: &String| {
+            let target = Path::new("/nonexistent").join(name);
+            Place::make(name, &target, &record).unwrap().expect("the name is free")
+        };
         let place = make(&dead);
         let lock = place.hold(&record).unwrap().expect("it is the one");
         let is_free = AtomicBool::new(false);

@@ -138,13 +138,16 @@ impl Stack {
     /// meanwhile, the disk is over some other directory, and goes from there.
     fn check_place(&self, device: &Path) -> Result<(), Failure> {
         let ours: Vec<Mounted> = mounts().into_iter().filter(|it| it.source == device).collect();
-        if ours.is_empty() {
+        // Where mounts spread, it is at other places too.
+        if ours.iter().any(|it| it.point == self.directory) {
+            return Ok(());
+        }
+        let Some(astray) = ours.first() else {
             // The first failure is told.
             let _ = unmount(&self.directory, self.way, false);
             let why = "another device was mounted than the disk's; --options may not have loop";
             return Err(Failure::about(self.directory.display(), why));
-        }
-        let Some(astray) = ours.iter().find(|it| it.point != self.directory) else { return Ok(()) };
+        };
         // The first failure is told.
         let _ = unmount(&astray.point, self.way, false);
         let why =

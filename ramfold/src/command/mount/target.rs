@@ -38,15 +38,23 @@ impl Target {
             io::ErrorKind::NotFound => failed(&"its parent directory does not exist"),
             _ => failed(&error),
         })?;
-        if let Some(mounted) = mounted_at(&directory) {
-            let (kind, source) = (mounted.kind, mounted.source);
-            let why = format!("{kind} is mounted there already ({})", source.display());
-            return Err(failed(&format!("{why}; ramfold umount, or umount, ends that")));
+        let mounted = || {
+            mounted_at(&directory).map(|mounted| {
+                let (kind, source) = (mounted.kind, mounted.source);
+                let why = format!("{kind} is mounted there already ({})", source.display());
+                failed(&format!("{why}; ramfold umount, or umount, ends that"))
+            })
+        };
+        if let Some(why) = mounted() {
+            return Err(why);
         }
         let first = fs::read_dir(&directory).map(|mut entries| entries.next());
         let made = match first {
             Ok(None) => false,
-            Ok(Some(_)) => return Err(failed(&"it is not empty; what is in it would be hidden")),
+            Ok(Some(_)) => {
+                let full = || failed(&"it is not empty; what is in it would be hidden");
+                return Err(mounted().unwrap_or_else(full));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 return Err(failed(&"it is not a directory"));
@@ -58,12 +66,9 @@ impl Target {
 
     /// Makes the directory if it was missing. Nobody else mounts over it, so it is this disk's.
     pub(super) fn make(&self) -> Result<(), Failure> {
-        match self.made.then(|| DirBuilder::new().mode(0o755).create(&self.directory)) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Failure::about(self.directory.display(), error))
-            }
-            _ => Ok(()),
-        }
+        let made = self.made.then(|| DirBuilder::new().mode(0o755).create(&self.directory));
+        let made = made.unwrap_or(Ok(()));
+        made.map_err(|error| Failure::about(self.directory.display(), error))
     }
 
     /// Removes the directory if it was made here.

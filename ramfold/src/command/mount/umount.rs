@@ -5,14 +5,14 @@
 //!   server was killed unmounted; loop device, tree and place are removed here
 //! ```
 //!
-//! Invariant: if the directory is in use, its users are named and nothing changes. What is removed
+//! Invariant: if the directory is in use, its users are named and it stays mounted. What is removed
 //! is of the disk that was judged, and never of one that has its name since.
 //!
 //! Locks: that of `place`, while what a killed server has left is removed.
 
 use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,9 +53,8 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
         return Err(Failure::about(directory.display(), why));
     }
     let at = mounts_of(&place, &record);
-    take_down(&at, &record, &directory).map_err(|why| about(&why))?;
-    let devices: Vec<_> = at.iter().map(|it| it.device).collect();
-    let held = patiently(|| wait_for_end(&record, &devices));
+    take_down(&place, &at, &record, &directory).map_err(|why| about(&why))?;
+    let held = patiently(|| wait_for_end(&place, &record));
     if let Some(holder) = held {
         let why = format!("unmounted here, but {holder} has it in another name space of mounts");
         return Err(about(&why));
@@ -74,46 +73,57 @@ fn place_of(place: &Place) -> String {
 
 /// Where this process sees the disk mounted.
 fn mounts_of(place: &Place, record: &Record) -> Vec<Mounted> {
-    let (disk, devices) = (place.disk(), loops_over(&place.disk()));
-    // The tree of a killed server may be gone, but its loop device still has the path.
-    let is_loop = |it: &Mounted| {
-        let device = it.source.file_name().unwrap_or_default().to_string_lossy();
-        devices.iter().any(|one| *one == device)
-    };
-    let is_ours = |it: &Mounted| match record.way {
-        Way::Loop => is_loop(it),
-        Way::Fuse2fs => it.kind.starts_with("fuse") && it.source == disk,
-    };
-    mounts().into_iter().filter(is_ours).collect()
+    let sources = sources(place, record);
+    let mut all = mounts();
+    all.retain(|it| sources.contains(&it.source));
+    all
 }
 
-/// Unmounts the disk, if it is mounted at the directory, on top, and nowhere else. If it is mounted
-/// nowhere, another program was faster.
-fn take_down(at: &[Mounted], record: &Record, directory: &Path) -> Result<(), String> {
-    if let Some(other) = at.iter().find(|it| it.point != directory) {
-        let (other, here) = (other.point.display(), at.iter().any(|it| it.point == directory));
-        return Err(match here {
-            true => format!("it is mounted at {other} too; unmount that first: umount {other}"),
-            false => format!("it is mounted at {other} now; umount {other} ends it"),
+/// Unmounts the disk from the directory, if nothing covers it. If it is mounted nowhere, another
+/// program was faster. A copy that spread from here has gone with it. A copy that stays has to be
+/// unmounted too.
+fn take_down(
+    place: &Place,
+    at: &[Mounted],
+    record: &Record,
+    directory: &Path,
+) -> Result<(), String> {
+    let Some(ours) = at.iter().find(|it| it.point == directory) else {
+        return at.first().map_or(Ok(()), |other| {
+            let other = other.point.display();
+            Err(format!("it is mounted at {other} now; umount {other} ends it"))
         });
-    }
-    let Some(ours) = at.first() else { return Ok(()) };
+    };
     match mounted_over(ours) {
-        Ok(Some(cover)) => Err(UnmountError::Covered(cover).to_string()),
-        Ok(None) => unmount(directory, record.way, false).map_err(|stays| stays.to_string()),
-        Err(error) => Err(format!("the system does not tell of mounts: {error}")),
+        Ok(Some(cover)) => return Err(UnmountError::Covered(cover).to_string()),
+        Ok(None) => unmount(directory, record.way, false).map_err(|stays| stays.to_string())?,
+        Err(error) => return Err(format!("the system does not tell of mounts: {error}")),
+    }
+    mounts_of(place, record).first().map_or(Ok(()), |other| {
+        let other = other.point.display();
+        Err(format!("unmounted here, but it is mounted at {other} too; umount {other} ends it"))
+    })
+}
+
+/// What the disk is in lists of mounts. Nothing if its loop device is gone.
+fn sources(place: &Place, record: &Record) -> Vec<PathBuf> {
+    match record.way {
+        Way::Loop => {
+            loops_over(&place.disk()).iter().map(|it| Path::new("/dev").join(it)).collect()
+        }
+        Way::Fuse2fs => vec![place.disk()],
     }
 }
 
-/// Waits until the server has ended, or takes too long. Before that, a process that has a disk of
-/// these numbers mounted elsewhere may be found: then the server cannot end.
-fn wait_for_end(record: &Record, devices: &[(u32, u32)]) -> Option<String> {
+/// Waits until the server has ended, or takes too long. Before that, a process may be found that
+/// has the disk in another name space of mounts: then the server cannot end.
+fn wait_for_end(place: &Place, record: &Record) -> Option<String> {
     let begun = Instant::now();
     let mut look_elsewhere = begun + ELSEWHERE;
     while record.is_alive() && begun.elapsed() < PATIENCE {
         if Instant::now() > look_elsewhere {
             look_elsewhere += ELSEWHERE;
-            if let Some(holder) = users::with_mount(devices) {
+            if let Some(holder) = users::with_mount(&sources(place, record)) {
                 return Some(holder);
             }
         }
@@ -130,7 +140,7 @@ fn last_words(place: &Place) -> String {
 
 /// Removes what a killed server has left. If it ended by itself, nothing is there, or a new disk of
 /// the same name, which stays.
-/// With it goes the directory that was made for it, if one is given.
+/// A directory that is given goes too, if it was made for the disk.
 pub(super) fn clear(
     place: &Place,
     record: &Record,

@@ -29,16 +29,19 @@ pub(super) fn of(directory: &Path) -> Vec<String> {
     users
 }
 
-/// A process in whose name space a file system of one of these devices is mounted.
-pub(super) fn with_mount(devices: &[(u32, u32)]) -> Option<String> {
-    let numbers: Vec<_> = devices.iter().map(|(major, minor)| format!("{major}:{minor}")).collect();
-    let has = |line: &str| {
-        let device = line.split(' ').nth(2);
-        numbers.iter().any(|number| device == Some(number))
+/// A process in whose name space of mounts, which is not ours, one of these sources is mounted.
+pub(super) fn with_mount(sources: &[PathBuf]) -> Option<String> {
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let own = space("self");
+    let is_one = |line: &str| {
+        let (_, after) = line.split_once(" - ")?;
+        let source = after.split(' ').nth(1)?;
+        sources.iter().find(|it| it.as_os_str() == source)
     };
     let sees = |pid: &u32| {
-        let list = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-        String::from_utf8_lossy(&list).lines().any(has)
+        let list = || fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let has = || String::from_utf8_lossy(&list()).lines().any(|line| is_one(line).is_some());
+        space(&pid.to_string()) != own && has()
     };
     processes().find(sees).map(named)
 }

@@ -57,6 +57,12 @@ impl Place {
                        64-bit Intel and AMD can";
             return Err(Failure::Failed(why.to_owned()));
         }
+        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < LIBRARY.len() as u64) {
+            // The system would end this command, which writes more.
+            let why =
+                "files may not be as long as the library, which is written to one (ulimit -f)";
+            return Err(Failure::Failed(why.to_owned()));
+        }
         let mut refused = Vec::new();
         let about = About::new(words);
         for base in found::bases() {
@@ -81,10 +87,6 @@ impl Place {
         let flags = statvfs(base).map_err(|error| error.to_string())?.f_flag;
         if flags.contains(StatVfsMountFlags::NOEXEC) {
             return Err("nothing can be executed from there".to_owned());
-        }
-        if getrlimit(Resource::Fsize).current.is_some_and(|most| most < LIBRARY.len() as u64) {
-            // The system would end this command, which writes more.
-            return Err("files may not be as long as the library (ulimit -f)".to_owned());
         }
         found::remove_abandoned(base);
         let directory = base.join(format!("{PREFIX}{}", std::process::id()));

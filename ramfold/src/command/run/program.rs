@@ -11,11 +11,15 @@
 //!
 //! Locks: none.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{
@@ -34,6 +38,9 @@ const PASSED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 /// What a shell answers for a program that it cannot start, and for one that is not there.
 const NOT_STARTED: i32 = 126;
 const NOT_FOUND: i32 = 127;
+
+/// What runs scripts that name no interpreter.
+const SHELL: &str = "/bin/sh";
 
 /// A program that runs.
 pub(crate) struct Program {
@@ -64,9 +71,9 @@ impl Program {
             command.spawn()
         };
         let started = match start(&mut Command::new(program)) {
-            // A script that names no interpreter is one of the shell, as for execvp(3).
             Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                start(Command::new("/bin/sh").arg(program))
+                let script = script(program).map(|path| start(Command::new(SHELL).arg(path)));
+                script.unwrap_or(Err(error))
             }
             started => started,
         };
@@ -105,6 +112,24 @@ impl Program {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// The path of a program that the system takes for none, if it is a script that names no
+/// interpreter. The shell runs these, as for execvp(3). A first line with a byte 0 is no text.
+fn script(program: &OsStr) -> Option<PathBuf> {
+    let named = Path::new(program);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let path = match program.as_bytes().contains(&b'/') {
+        true => std::path::absolute(named).ok()?,
+        false => {
+            let mut places = std::env::split_paths(&paths).map(|place| place.join(named));
+            places.find(|path| access(path, Access::EXEC_OK).is_ok() && path.is_file())?
+        }
+    };
+    let mut first = Vec::new();
+    std::fs::File::open(&path).ok()?.take(256).read_to_end(&mut first).ok()?;
+    let line = first.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    (!line.contains(&0)).then_some(path)
 }
 
 /// The signals that are ignored, a bit for each, the first lowest.

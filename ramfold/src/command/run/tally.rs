@@ -112,8 +112,8 @@ impl Tally {
         let above = self.peak.checked_sub(bound).filter(|&above| above > 0)?;
         Some(format!(
             "{} above what the limit promises: memory that may be executed, is locked or is shared \
-             does not leave, small mappings do not either, and what forks copy at once leaves \
-             later than it comes",
+             does not leave, nor do small mappings and programs that do not fold, and what forks \
+             copy at once leaves later than it comes",
             human(above)
         ))
     }

@@ -89,10 +89,15 @@ impl Tree {
         let pid = process.pid;
         let since = *self.seen.entry(pid).or_insert_with(Instant::now);
         // On a busy machine a new process may wait that long for a processor.
-        if since.elapsed() <= PATIENCE || process.is_waiting || process::has_pager(pid) {
+        if since.elapsed() <= PATIENCE || process.is_waiting {
             return 0;
         }
-        if !self.named.contains(&process.name) {
+        let is_folding = process::has_pager(pid);
+        if is_folding && !unfolded::is_of_another_run(pid, &self.library) {
+            return 0;
+        }
+        // One of another run folds, and needs no advice.
+        if !is_folding && !self.named.contains(&process.name) {
             let unknown = (since.elapsed() > LONG_PATIENCE).then_some(unfolded::UNKNOWN);
             let why = unfolded::not_loaded(pid, &self.library, is_full(board)).or(unknown);
             if let Some(why) = why {

@@ -14,6 +14,8 @@ use std::path::Path;
 use inside::CannotFold;
 use rustix::io::Errno;
 
+use super::found::LIBRARY_NAME;
+
 /// What the kernel tells the loader about a program with rights of its own: `AT_SECURE`.
 const SECURE: u64 = 23;
 /// The first bytes of a program file, in which its headers are.
@@ -106,6 +108,13 @@ pub(crate) fn refused(number: i32) -> String {
 
 fn errno(error: &Error) -> Option<Errno> {
     Errno::from_io_error(error)
+}
+
+/// Whether a process was asked to have the library of another run, which was started in this one.
+pub(super) fn is_of_another_run(pid: u32, library: &Path) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ"));
+    let any = Path::new(LIBRARY_NAME);
+    environment.is_ok_and(|it| asks_for(&it, any) && !asks_for(&it, library))
 }
 
 /// Why the library is not in a process. `None` if no reason can be seen: it may begin yet.

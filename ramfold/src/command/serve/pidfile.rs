@@ -3,7 +3,7 @@
 //! Invariant: the file has the whole number from the moment it is there. It is there from when
 //! clients can connect until the server has ended. Locks: none.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -20,14 +20,16 @@ pub(super) fn write(path: &Path, ending: &Ending) -> Result<(), Failure> {
     if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Err(failed(io::Error::other("it is there, and is not a file")));
     }
-    if let Some(pid) = server_of(&path) {
-        let why = format!("it is that of another server, process {pid}, which runs");
-        return Err(failed(io::Error::other(why)));
+    if File::open(&path).is_ok_and(|it| matches!(it.try_lock(), Err(TryLockError::WouldBlock))) {
+        return Err(failed(io::Error::other("another server that runs has it")));
     }
     let mut fresh = path.clone().into_os_string();
     fresh.push(format!(".{}.new", std::process::id()));
     let own = format!("{}\n", std::process::id());
     let mut file = File::create_new(&fresh).map_err(failed)?;
+    // It is locked as long as this process lives, so that no other server takes it. On a file
+    // system without locks another one may.
+    let _ = file.try_lock();
     let written = file.write_all(own.as_bytes()).and_then(|()| fs::rename(&fresh, &path));
     written.map_err(|error| {
         let _ = fs::remove_file(&fresh);
@@ -38,16 +40,10 @@ pub(super) fn write(path: &Path, ending: &Ending) -> Result<(), Failure> {
         if fs::read_to_string(&path).is_ok_and(|text| text == own) {
             let _ = fs::remove_file(&path);
         }
+        // The lock goes with the process.
+        let _ = &file;
     });
     Ok(())
-}
-
-/// The process whose number a file has, if it is a server that lives.
-fn server_of(path: &Path) -> Option<u32> {
-    let pid: u32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
-    let name = |process: &str| fs::read_to_string(format!("/proc/{process}/comm"));
-    let is_server = name(&pid.to_string()).ok()? == name("self").ok()?;
-    (is_server && pid != std::process::id()).then_some(pid)
 }
 
 /// From now on this process gets SIGTERM when its parent ends. Fails if the parent is gone already.
