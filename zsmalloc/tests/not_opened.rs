@@ -20,7 +20,8 @@ fn what_the_system_does_not_open_is_no_room_and_nothing_is_lost() {
     let this = std::env::current_exe().expect("this test's path");
     let mut command = Command::new("sh");
     command.args(["-c", &script]).arg(this).args([TEST, "--exact", "--nocapture"]);
-    let child = command.env(CHILD, "1").output().expect("a child");
+    // A panic that looks for names without memory would never end.
+    let child = command.env(CHILD, "1").env("RUST_BACKTRACE", "0").output().expect("a child");
     let words = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && words.contains("as told"), "{child:?}");
 }
@@ -44,7 +45,8 @@ fn child() {
         pool.free_handle(object).expect("the pool's");
     }
     store(&pool, &mut objects);
-    assert_eq!(objects.len(), before, "as many find room again");
+    // A few more do if the process itself has less data now.
+    assert!(objects.len() >= before, "{} of {before} find room again", objects.len());
     pool.check().expect("no defect");
     eprintln!("as told");
 }
