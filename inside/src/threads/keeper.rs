@@ -7,6 +7,9 @@
 //!
 //! A forked child has all of its parent's memory, tables and store, and a pager of its own.
 //!
+//! Threads make the room that they need at once. So that a process which rests gives up some too, a
+//! pager counts what has left other processes, and owes its part of it.
+//!
 //! Invariant: what uses our heap is done under the lock of the state, so that a forked child finds
 //! the heap whole. Lock: that of the state, for one step.
 
@@ -254,10 +257,9 @@ impl Keeper {
         self.board.millis_until(room.max(0) as u64, 2)
     }
 
-    /// Pages that are to leave because others have left other processes. Threads make the room that
-    /// they need at once, and no room is lacking when a pager looks. So without this a process that
-    /// rests would keep its memory, and one that uses its own would page out what it needs next.
-    /// Nothing is owed while there is room.
+    /// Pages that are to leave because others have left other processes. No room is lacking when a
+    /// pager looks. So without this a process that rests would keep its memory, and one that uses
+    /// its own would page out what it needs next. Nothing is owed while there is room.
     fn owe(&mut self, is_short: bool) -> usize {
         let now = left(self.board, self.slot);
         let before = std::mem::replace(&mut self.left_before, now);
@@ -265,7 +267,7 @@ impl Keeper {
             [0, 1].map(|of: usize| now[of].saturating_sub(before[of]) * PAGE as u64);
         let part = self.board.part(self.slot, others + own) as i64;
         self.owed = match is_short {
-            true => (self.owed + part - own as i64).clamp(-OWED_MAX, OWED_MAX),
+            true => carried(self.owed, part, own as i64),
             false => 0,
         };
         if self.owed < OWED_MIN { 0 } else { self.owed as usize / PAGE }
@@ -343,6 +345,11 @@ fn left(board: &Board, slot: &Slot) -> [u64; 2] {
     [board.counts().pages_out.saturating_sub(own), own]
 }
 
+/// What a process owes after its part of so many bytes, of which it gave up some.
+fn carried(owed: i64, part: i64, given: i64) -> i64 {
+    (owed + part - given).clamp(-OWED_MAX, OWED_MAX)
+}
+
 /// Threads of the process without ours. `None` if the system does not say.
 fn threads() -> Option<usize> {
     // The path is short, so nothing of our heap is used, which would need the lock.
@@ -355,4 +362,20 @@ fn threads() -> Option<usize> {
 /// Pages that may rest in a process with a quota.
 fn resting_max(quota: u64) -> usize {
     (quota / RESTING_PART).clamp(RESTING_MIN, RESTING_MAX) as usize / PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_up_beyond_a_part_counts_later() {
+        assert_eq!(carried(0, 300, 100), 200);
+        assert_eq!(carried(200, 0, 500), -300);
+        assert_eq!(carried(-300, 400, 0), 100, "less than its part of what left");
+        assert_eq!(
+            [i64::MAX >> 1, -(i64::MAX >> 1)].map(|it| carried(0, it, 0)),
+            [OWED_MAX, -OWED_MAX]
+        );
+    }
 }

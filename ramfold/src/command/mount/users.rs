@@ -3,6 +3,7 @@
 //! ```text
 //!   /proc/PID/{cwd,root,exe,fd/*}    a file of that file system
 //!   /proc/PID/maps                   a mapping of one
+//!   /proc/PID/mountinfo              a mount in another name space
 //! ```
 //!
 //! Invariant: at most `USERS_MAX` are named. This process is not among them. Locks: none.

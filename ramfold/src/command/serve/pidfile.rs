@@ -1,7 +1,9 @@
 //! The file of `serve --pidfile`, and the end that comes with the parent's.
 //!
 //! Invariant: the file has the whole number from the moment it is there. It is there from when
-//! clients can connect until the server has ended. Locks: none.
+//! clients can connect until the server has ended.
+//!
+//! Locks: that of the system on the file, which the server holds until it ends.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
