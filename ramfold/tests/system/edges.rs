@@ -99,7 +99,8 @@ fn a_run_in_a_run_folds_within_its_own_limit() {
         assert!(inner.contains("at most") && outer.contains("pages left"), "{way}: {err}");
         assert!(outer.contains("the limit of 200.0 MiB; nothing was folded"), "{way}: {err}");
         let line = outer.lines().find(|line| line.contains("200.0 MiB")).expect(&err);
-        let taken = line.split(' ').nth(1).and_then(|mib| mib.parse::<f64>().ok());
+        let taken = line.split_once(" MiB at most").and_then(|(words, _)| words.rsplit(' ').next());
+        let taken = taken.and_then(|mib| mib.parse::<f64>().ok());
         assert!(taken > Some(20.0), "{way}: what the inner run takes counts: {err}");
     }
 }
