@@ -5,9 +5,19 @@
 //! directory that the next one judged stays.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::rig::{Scratch, Space, Spot, eventually, needs_mount, refusal, signal, succeed, tool};
+
+/// A mount of a test, which goes also if the test fails.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = tool("umount").args(["--lazy", "--quiet"]).arg(&self.0).output();
+    }
+}
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -52,6 +62,7 @@ fn what_covers_a_disk_and_where_else_it_is_are_told_at_once() {
     spot.mount(&["--size", "64M"]);
     let other = spot.scratch.path("other");
     fs::create_dir(&other).expect("a directory");
+    let _other = Gone(other.clone());
     succeed(tool("mount").args(["-t", "tmpfs", "none"]).arg(spot.directory()));
     let refused = refusal(&mut spot.ramfold("umount"));
     assert!(refused.contains("another mount is over it (tmpfs)"), "{refused}");
@@ -120,6 +131,7 @@ fn a_mount_that_spreads_comes_and_goes_at_both_places() {
     let _space = Space::Mount.enter();
     let spot = Spot::new("spread");
     let (base, peer) = (spot.scratch.path(""), Scratch::new());
+    let _gone = [peer.path(""), base.clone()].map(Gone);
     succeed(tool("mount").arg("--bind").arg(&base).arg(&base));
     succeed(tool("mount").arg("--make-shared").arg(&base));
     succeed(tool("mount").arg("--bind").arg(&base).arg(peer.path("")));
@@ -132,5 +144,4 @@ fn a_mount_that_spreads_comes_and_goes_at_both_places() {
     assert!(!other.exists());
     succeed(tool("umount").arg(peer.path("")));
     spot.is_gone();
-    succeed(tool("umount").arg("--lazy").arg(&base));
 }
