@@ -7,7 +7,8 @@
 //!                               +-- holder killed; take: left() says what
 //! ```
 //!
-//! Lock: an advisory one on the file, which goes with the process, however that ends.
+//! Lock: an advisory one on the file, which goes with the process, however that ends. A child that
+//! has not yet executed its program has the file too, so the lock is given up by name.
 
 use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +24,15 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Held as long as any clone is there.
 #[derive(Clone)]
-pub(super) struct Lock(Arc<File>);
+pub(super) struct Lock(Arc<Held>);
+
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
 
 impl Lock {
     pub(super) fn take() -> Result<Lock, String> {
@@ -37,28 +46,32 @@ impl Lock {
         options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY);
         let file = options.open(path).map_err(|error| cannot(&error))?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock(Arc::new(file))),
+            Ok(()) => Ok(Lock(Arc::new(Held(file)))),
             Err(fs::TryLockError::WouldBlock) => Err("another lab is measuring it".into()),
             Err(error) => Err(cannot(&error)),
         }
+    }
+
+    fn file(&self) -> &File {
+        &self.0.0
     }
 
     /// Says what is to be given back, in place of what was said before.
     pub(super) fn note(&self, held: &Value) -> io::Result<()> {
         let line = format!("{}\n", json!({ "boot": boot()?, "held": held }));
         // Whoever is killed between the two leaves a whole line, and rubbish after it.
-        self.0.write_all_at(line.as_bytes(), 0)?;
-        self.0.set_len(line.len() as u64)
+        self.file().write_all_at(line.as_bytes(), 0)?;
+        self.file().set_len(line.len() as u64)
     }
 
     pub(super) fn clear(&self) -> Result<(), String> {
-        self.0.set_len(0).map_err(|error| format!("{LOCK_FILE}: {error}"))
+        self.file().set_len(0).map_err(|error| format!("{LOCK_FILE}: {error}"))
     }
 
     /// What an earlier holder has not given back.
     pub(super) fn left(&self) -> Option<Value> {
-        let mut text = vec![0; usize::try_from(self.0.metadata().ok()?.len()).ok()?];
-        self.0.read_exact_at(&mut text, 0).ok()?;
+        let mut text = vec![0; usize::try_from(self.file().metadata().ok()?.len()).ok()?];
+        self.file().read_exact_at(&mut text, 0).ok()?;
         let line = text.split(|byte| *byte == b'\n').next()?;
         let mut note: Value = serde_json::from_slice(line).ok()?;
         (note["boot"] == boot().ok()?).then(|| note["held"].take())
@@ -83,11 +96,14 @@ mod tests {
         lock.note(&json!({ "a long": "note, with much in it" })).unwrap();
         lock.note(&json!({ "zram": 0 })).unwrap();
         assert_eq!(Lock::of(&path).err().unwrap(), "another lab is measuring it");
+        // As a child has it for as long as it has not executed its program.
+        let with_a_child = lock.file().try_clone().unwrap();
         drop(lock);
         let next = Lock::of(&path).unwrap();
         assert_eq!(next.left(), Some(json!({ "zram": 0 })));
         next.clear().unwrap();
         assert_eq!(next.left(), None);
+        drop(with_a_child);
     }
 
     #[test]
