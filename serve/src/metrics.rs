@@ -227,11 +227,21 @@ fn receive(ticket: &Ticket) -> Option<Result<String, Status>> {
         if text.len() > REQUEST_BYTES_MAX {
             return Some(Err(Status::TooLarge));
         }
-        if let Some(end) = text.windows(4).position(|four| four == b"\r\n\r\n") {
+        if let Some(end) = head_end(&text) {
             text.truncate(end);
             return Some(String::from_utf8(text).map_err(|_| Status::BadRequest));
         }
     }
+}
+
+/// Where the headers end: before an empty line. A line may end without a carriage return, as RFC
+/// 9112 (2.2) lets a server accept.
+fn head_end(text: &[u8]) -> Option<usize> {
+    let ends = |at: usize| {
+        let next = &text[at + 1..];
+        text[at] == b'\n' && (next.starts_with(b"\n") || next.starts_with(b"\r\n"))
+    };
+    (0..text.len()).find(|&at| ends(at))
 }
 
 /// What a request asks for.
@@ -253,6 +263,23 @@ fn judge(text: &str) -> Result<MetricsFormat, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_line_ends_the_headers() {
+        let rows: [(&[u8], Option<usize>); 8] = [
+            (b"GET / HTTP/1.1\r\n\r\n", Some(15)),
+            (b"GET / HTTP/1.1\n\nrest", Some(14)),
+            (b"GET / HTTP/1.1\nA: b\r\n\n", Some(20)),
+            (b"GET / HTTP/1.1\nA: b\n\r\n", Some(19)),
+            (b"GET / HTTP/1.1\r\nA: b\r\n\r", None),
+            (b"GET / HTTP/1.1\r\nA: b\r\n", None),
+            (b"GET / HTTP/1.1\n", None),
+            (b"", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(head_end(text), expected, "{:?}", String::from_utf8_lossy(text));
+        }
+    }
 
     #[test]
     fn only_a_get_of_the_document_is_answered_with_it() {

@@ -202,6 +202,7 @@ fn make_devices(args: &args::Serve, log: &Log) -> Result<(Arc<Devices>, Arc<Devi
         export.add_to(&devices).map_err(|error| Failure::about("--export", error))?;
     }
     devices::warn_of_limit(device.mem_limit().saturating_mul(count), log);
+    devices::warn_of_target(args.memory_target, device.mem_limit(), log);
     Ok((devices, device))
 }
 

@@ -81,7 +81,7 @@ fn live(args: &args::Top) -> Result<(), Failure> {
     watch_signals(&sender)?;
     let mut model = Model::new(sender.clone());
     let mut screen = Screen::open()?;
-    watch_keys(sender)?;
+    model.quits = if watch_keys(sender)? { "; q quits" } else { "; Ctrl-C quits" };
     for look in 1_u64.. {
         let end = Instant::now() + args.delay;
         model.ask()?;
@@ -147,10 +147,10 @@ fn watch_signals(sender: &Sender<Wake>) -> Result<(), Failure> {
 }
 
 /// Keys come only from a terminal, and only in front of other jobs of a shell. Behind them, reading
-/// is an error.
-fn watch_keys(sender: Sender<Wake>) -> Result<(), Failure> {
+/// is an error. Gives whether they may come.
+fn watch_keys(sender: Sender<Wake>) -> Result<bool, Failure> {
     if !stdin().is_terminal() {
-        return Ok(());
+        return Ok(false);
     }
     let watch = move || {
         for key in stdin().lock().bytes() {
@@ -162,5 +162,5 @@ fn watch_keys(sender: Sender<Wake>) -> Result<(), Failure> {
         }
     };
     let failed = |error| Failure::about("cannot start a thread", error);
-    host::thread::spawn("keys", watch).map(drop).map_err(failed)
+    host::thread::spawn("keys", watch).map(|_| true).map_err(failed)
 }

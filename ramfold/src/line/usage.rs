@@ -10,6 +10,7 @@
 //! Locks: none.
 
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error, Parser};
@@ -64,8 +65,9 @@ pub(crate) fn explain(error: &Error) -> String {
             format!("{argument}: there is no {value:?}; it is one of {known}")
         }
         ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error).map(|why| why.to_string());
-            format!("{argument}: {}", why.unwrap_or(value))
+            let source = std::error::Error::source(error);
+            let why = source.map_or_else(|| value.clone(), |source| reason(&value, source));
+            format!("{argument}: {why}")
         }
         ErrorKind::ArgumentConflict => {
             let other = word(ContextKind::PriorArg);
@@ -76,6 +78,15 @@ pub(crate) fn explain(error: &Error) -> String {
             format!("{argument} and {other} do not go together; {}", hint(error))
         }
         _ => first_line(error),
+    }
+}
+
+/// Why a value is none. What a number is not has plain words here.
+fn reason(value: &str, source: &(dyn std::error::Error + 'static)) -> String {
+    match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => format!("{value:?} is too large"),
+        Some(_) => format!("{value:?} is not a whole number"),
+        None => source.to_string(),
     }
 }
 
@@ -132,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_mistake_is_named_on_one_line() {
-        let rows: [(&[&str], &str); 17] = [
+        let rows: [(&[&str], &str); 19] = [
             (&[], "a command is missing; it is run, serve, mount, umount, stat"),
             (&["frob"], "there is no command \"frob\"; it is run, serve"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
@@ -149,6 +160,8 @@ mod tests {
             (&["estimate", "a", "--pid", "1"], "do not go together"),
             (&["serve", "--size", "1M", "--size", "2M"], "--size <SIZE> is given more than once"),
             (&["stat", "x", "--json", "--json"], "--json is given more than once"),
+            (&["top", "-n", "abc"], "--count <N>: \"abc\" is not a whole number"),
+            (&["top", "-n", "99999999999999999999"], "\"99999999999999999999\" is too large"),
             (&["estimate", "--pid", "1", "--pid", "2"], "--pid <PID> is given more than once"),
         ];
         for (words, expected) in rows {

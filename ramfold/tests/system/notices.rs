@@ -62,6 +62,17 @@ fn a_memory_limit_that_is_reached_is_told_once() {
 }
 
 #[test]
+fn a_memory_target_above_the_limit_is_told() {
+    let sizes = ["--size", "16M", "--memory-limit", "2M", "--memory-target"];
+    let server = Server::with(&[&sizes[..], &["4M"]].concat());
+    says(&server, &["warning: --memory-target of 4.0 MiB is above the limit of 2.0 MiB"]);
+    let server = Server::with(&[&sizes[..], &["2M", "--verbose"]].concat());
+    drop(server.connect());
+    says(&server, &["(pid "]);
+    assert!(!server.said().contains("is above"), "{}", server.said());
+}
+
+#[test]
 fn a_memory_target_that_cannot_be_reached_is_told() {
     let server = Server::with(&["--size", "16M", "--memory-target", "1M"]);
     let mut client = server.connect();

@@ -78,6 +78,7 @@ fn the_figures_are_those_of_stat_at_every_size() {
             ["DEVICE", "SIZE", "STORED", "HELD", "LIMIT", "RATIO"]
         );
         assert!(lines[0].contains("2 devices, 0 programs"), "{lines:?}");
+        assert!(size.0 < 80 || lines[0].contains("; q quits"), "{lines:?}");
         if size.0 >= 80 {
             let zram0 = row(&lines, "zram0").unwrap().join(" ");
             assert!(zram0.contains("[||") && zram0.contains('%'), "{zram0}");
@@ -209,5 +210,6 @@ fn elsewhere_than_on_a_terminal_it_prints_one_look_after_the_other() {
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     assert_eq!(text.matches("ramfold top: 1 device,").count(), 3, "{text}");
     assert_eq!(text.matches("\nzram0 ").count(), 3, "{text}");
+    assert!(!text.contains("quits"), "nothing reads keys: {text}");
     assert!(text.contains(&user.stat("zram0")[..2].join("   ")), "{text}");
 }

@@ -36,4 +36,4 @@ pub use peer::Peer;
 pub(crate) use pieces::pieces;
 pub(crate) use place::Place;
 pub(crate) use service::{Rules, Serve, Service, Ticket};
-pub(crate) use socket::Socket;
+pub(crate) use socket::{Progress, Socket};

@@ -12,6 +12,15 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+/// How a peer that must take many bytes goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It has taken some.
+    Made,
+    /// It has taken none until the limit on sending passed.
+    Missed,
+}
+
 /// A connected stream socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -52,21 +61,24 @@ impl Socket {
     /// Sends all of `bytes`. It waits for the peer as long as it takes, or as long as the limit on
     /// sending says.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
-        self.send_while(bytes, || false)
+        self.send_while(bytes, |_| false)
     }
 
-    /// Sends all of `bytes`. Each time the limit passes and the peer has taken no byte,
-    /// `is_patient` says whether to go on.
+    /// Sends all of `bytes`. `is_patient` is told of all progress. Where it is missed, the answer
+    /// says whether to go on.
     pub(crate) fn send_while(
         &self,
         mut bytes: &[u8],
-        mut is_patient: impl FnMut() -> bool,
+        mut is_patient: impl FnMut(Progress) -> bool,
     ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             match net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
-                Ok(sent) => bytes = &bytes[sent..],
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    is_patient(Progress::Made);
+                }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if is_patient() => {}
+                Err(Errno::AGAIN) if is_patient(Progress::Missed) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -77,14 +89,18 @@ impl Socket {
     pub(crate) fn send_some(
         &self,
         bytes: &[IoSlice<'_>],
-        mut is_patient: impl FnMut() -> bool,
+        mut is_patient: impl FnMut(Progress) -> bool,
     ) -> Result<usize, Errno> {
         loop {
             let mut nothing = SendAncillaryBuffer::default();
             match net::sendmsg(&self.fd, bytes, &mut nothing, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if is_patient() => {}
-                other => return other,
+                Err(Errno::AGAIN) if is_patient(Progress::Missed) => {}
+                Ok(sent) => {
+                    is_patient(Progress::Made);
+                    return Ok(sent);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -16,7 +16,7 @@
 //! Locks: none.
 
 use super::credentials::Tls;
-use crate::doors::{Inbox, Meter, NoMemory, Socket};
+use crate::doors::{Inbox, Meter, NoMemory, Progress, Socket};
 use crate::terms::limits::TLS_QUEUED_MAX;
 use rustix::io::Errno;
 use rustls::server::ServerConnection;
@@ -77,7 +77,7 @@ impl Session {
     /// Goes one step further in the handshake. False if the client has closed.
     pub(crate) fn agree(&mut self, socket: &Socket) -> Result<bool, Broken> {
         if self.rustls.wants_write() {
-            return self.flush(socket, || false).map(|()| true);
+            return self.flush(socket, |_| false).map(|()| true);
         }
         if !self.fill(socket)? {
             return Ok(false);
@@ -113,7 +113,7 @@ impl Session {
         &mut self,
         socket: &Socket,
         mut bytes: &[u8],
-        mut is_patient: impl FnMut() -> bool,
+        mut is_patient: impl FnMut(Progress) -> bool,
     ) -> Result<(), Broken> {
         while !bytes.is_empty() {
             let taken = self.rustls.writer().write(bytes).map_err(|why| socket_error(&why))?;
@@ -162,7 +162,7 @@ impl Session {
     fn flush(
         &mut self,
         socket: &Socket,
-        mut is_patient: impl FnMut() -> bool,
+        mut is_patient: impl FnMut(Progress) -> bool,
     ) -> Result<(), Broken> {
         while self.rustls.wants_write() {
             let mut outlet = Outlet { socket, is_patient: &mut is_patient };
@@ -178,7 +178,7 @@ struct Outlet<'a, F> {
     is_patient: &'a mut F,
 }
 
-impl<F: FnMut() -> bool> Write for Outlet<'_, F> {
+impl<F: FnMut(Progress) -> bool> Write for Outlet<'_, F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

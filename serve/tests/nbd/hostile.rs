@@ -9,7 +9,7 @@ use disk::RamDisk;
 use ramfold_serve::{Event, Observer, Peer, Purpose, Refused, Stall};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What one connection may cost: an inbox and an outbox.
 const CONNECTION_BYTES_MAX: usize = (128 + 132) << 10;
@@ -228,6 +228,32 @@ fn a_client_that_stalls_is_told_of_once_and_again_when_it_goes_on() {
     wait_until("it goes on, too", || recovered() == 2);
     drop((slow, deaf));
     fixture.assert_well();
+}
+
+/// It is quiet for longer than a wait lasts, again and again, but never for as long as is told of.
+#[test]
+fn a_client_that_takes_its_answers_slowly_is_not_told_of() {
+    const PART: usize = 64 << 10;
+    const ALL: usize = 8 << 20;
+    let (observer, events) = watched();
+    let fixture = Fixture::with(ram(), |config| {
+        config.idle_after = Duration::from_millis(1);
+        config.stall_after = Duration::from_secs(1);
+        config.observer = observer;
+    });
+    let mut slow = fixture.open(false);
+    slow.write(0, &pattern(ALL, 1)).unwrap();
+    slow.send(&Ask { len: ALL as u32, ..Ask::default() }).unwrap();
+    let (mut part, mut longest, mut before) = (vec![0; PART], Duration::ZERO, Instant::now());
+    for _ in 0..ALL / PART {
+        thread::sleep(Duration::from_millis(15));
+        slow.line.read_exact(&mut part).unwrap();
+        longest = longest.max(before.elapsed());
+        before = Instant::now();
+    }
+    let told = events.lock().unwrap().iter().any(|it| matches!(it, Event::Stalled { .. }));
+    // On a machine that stood still it was quiet for long enough.
+    assert!(!told || longest > Duration::from_millis(500), "at most {longest:?} of silence");
 }
 
 #[test]

@@ -52,6 +52,18 @@ pub(super) fn memory_limit(asked: Option<u64>, devices: u64) -> Result<u64, Fail
     Ok(limit)
 }
 
+/// Warns if a target is never reached, because writes fail at the limit before.
+pub(super) fn warn_of_target(target: Option<u64>, limit: u64, log: &Log) {
+    if let Some(target) = target.filter(|&target| limit != 0 && target > limit) {
+        log.complain(format!(
+            "warning: --memory-target of {} is above the limit of {}: writes fail at the limit \
+             before anything is done for the target",
+            human(target),
+            human(limit)
+        ));
+    }
+}
+
 /// Warns if the limit is close to the available memory, however it was set. 0 means no limit.
 pub(super) fn warn_of_limit(limit: u64, log: &Log) {
     let bytes = if limit == 0 { u64::MAX } else { limit };

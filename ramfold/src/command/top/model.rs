@@ -61,6 +61,8 @@ pub(super) struct Model {
     /// What has happened.
     pub(super) past: VecDeque<String>,
     looking: bool,
+    /// How to end what is drawn, after everything else in the title.
+    pub(super) quits: &'static str,
 }
 
 impl Model {
@@ -72,6 +74,7 @@ impl Model {
             notes: Vec::new(),
             past: VecDeque::new(),
             looking: false,
+            quits: "",
         }
     }
 

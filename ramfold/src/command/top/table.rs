@@ -140,11 +140,12 @@ fn title(model: &Model, columns: usize) -> Line {
         (devices, stored, held) = (devices + 1, stored + of_row, held + taken);
     }
     let text = format!(
-        "ramfold top: {}, {}; {} stored in {}; q quits",
+        "ramfold top: {}, {}; {} stored in {}{}",
         count(devices, "device"),
         count(model.programs.len() as u64, "program"),
         short(stored),
-        short(held)
+        short(held),
+        model.quits
     );
     Line::of(Tone::Title, &text, columns)
 }

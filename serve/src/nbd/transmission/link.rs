@@ -21,7 +21,7 @@
 //!
 //! Locks: none.
 
-use crate::doors::{Event, Inbox, Meter, NoMemory, Outbox, Peer, Stall, Ticket};
+use crate::doors::{Event, Inbox, Meter, NoMemory, Outbox, Peer, Progress, Stall, Ticket};
 use crate::terms::limits::{INBOX_MAX, OUTBOX_MAX, SEND_AT};
 use crate::tls::{Broken, Received, Session, Tls};
 use rustix::io::Errno;
@@ -101,6 +101,14 @@ pub(crate) struct Waits {
     pub(crate) idle_after: Duration,
     /// The time in the middle of a request or an answer after which the observer is told.
     pub(crate) stall_after: Duration,
+}
+
+impl Waits {
+    /// How long one wait for a client that takes its answers lasts. The system counts a whole wait
+    /// anew after each part that it takes, so few long waits would notice late that none is taken.
+    fn look(&self) -> Duration {
+        self.idle_after.min(self.stall_after).max(MOMENT)
+    }
 }
 
 /// A connection with its buffers.
@@ -190,8 +198,7 @@ impl<'a> Link<'a> {
             return Err(End::Displaced);
         }
         self.patience = Patience::Awake;
-        let stall_after = self.waits.stall_after.max(MOMENT);
-        self.ticket.socket().limit_send(Some(stall_after)).map_err(hangup)?;
+        self.ticket.socket().limit_send(Some(self.waits.look())).map_err(hangup)?;
         self.apply_patience()
     }
 
@@ -284,9 +291,13 @@ impl<'a> Link<'a> {
         }
         let (ticket, silence, waits) = (self.ticket, &mut self.silence, &self.waits);
         let is_patient = !matches!(self.patience, Patience::Until(_));
-        let patience = || {
-            if is_patient {
-                silence.goes_on(waits.stall_after, waits, Stall::Answers, ticket);
+        let patience = |progress| {
+            match progress {
+                Progress::Made => silence.ends(ticket),
+                Progress::Missed if is_patient => {
+                    silence.goes_on(waits.look(), waits, Stall::Answers, ticket);
+                }
+                Progress::Missed => {}
             }
             is_patient
         };
@@ -295,7 +306,6 @@ impl<'a> Link<'a> {
             Some(session) => session.send_while(socket, bytes, patience).map_err(End::from),
             None => socket.send_while(bytes, patience).map_err(hangup),
         };
-        silence.ends(ticket);
         self.outbox.rewind(0);
         sent
     }
