@@ -15,6 +15,7 @@
 //!   serve               UblkQueue: requests by tags     no command names memory
 //!   serve               peer_process                    the kernel names the peer of a socket
 //!   serve               passed_descriptors              copies; nothing that was passed is closed
+//!   run                 Witness: signals of the group   a process of system calls only
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   programs            bound_heap                      numbers of the C library's allocator
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
@@ -71,6 +72,8 @@ pub use machine::{
     forget_variables, inherit_only_streams, limits, passed_descriptors, peer_process, prefetch,
     prefetch_bytes, smaps, thread,
 };
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use machine::{Witness, Witnessed};
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;
 #[cfg(not(any(loom, shuttle, miri)))]

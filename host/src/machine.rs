@@ -2,13 +2,13 @@
 //!
 //! Invariant: nothing here uses another room, or holds memory for a caller. Lock: none.
 
-mod cgroup;
-pub mod clock;
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
-    expect(unsafe_code, reason = "stores past the caches")
+    expect(unsafe_code, reason = "stores past the caches, and an instruction that reads nothing")
 )]
-mod copy;
+mod caches;
+mod cgroup;
+pub mod clock;
 #[expect(unsafe_code, reason = "a system call that the C library has")]
 pub mod cpu;
 #[cfg(not(any(loom, shuttle, miri)))]
@@ -24,11 +24,6 @@ mod heap;
 mod heap_bounds;
 pub mod limits;
 mod page;
-#[cfg_attr(
-    all(target_arch = "x86_64", not(miri)),
-    expect(unsafe_code, reason = "an instruction that reads nothing")
-)]
-mod prefetch;
 mod pressure;
 #[expect(unsafe_code, reason = "descriptors by number, the environment, work before exec")]
 mod processes;
@@ -36,7 +31,11 @@ pub mod smaps;
 #[expect(unsafe_code, reason = "sets of signals, filled by the C library")]
 pub mod thread;
 
-pub use copy::copy_past_caches;
+#[cfg(not(any(loom, shuttle, miri)))]
+#[expect(unsafe_code, reason = "a process that only makes system calls")]
+mod witness;
+
+pub use caches::{copy_past_caches, prefetch, prefetch_bytes};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use end::{Vital, die, die_at};
 #[cfg(not(miri))]
@@ -44,8 +43,9 @@ pub use heap::give_back_heap;
 pub use heap_bounds::bound_heap;
 pub(crate) use limits::max_map_count;
 pub use page::PAGE_SIZE;
-pub use prefetch::{prefetch, prefetch_bytes};
 pub use pressure::Pressure;
 pub use processes::{
     end_with_parent, forget_variables, inherit_only_streams, passed_descriptors, peer_process,
 };
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use witness::{Witness, Witnessed};

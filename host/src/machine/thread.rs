@@ -87,12 +87,12 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
 
 /// While this lives, this thread blocks the signals that a new thread has to block. Dropping it
 /// restores the mask.
-struct Blocked {
+pub(super) struct Blocked {
     before: libc::sigset_t,
 }
 
 impl Blocked {
-    fn all_except(signals: &[libc::c_int]) -> io::Result<Blocked> {
+    pub(super) fn all_except(signals: &[libc::c_int]) -> io::Result<Blocked> {
         let mut mask = full();
         for &signal in FAULTS.iter().chain(signals) {
             // SAFETY: the set is initialised. A number that is no signal is refused.

@@ -6,11 +6,13 @@
 //!
 //! The limit is far below what the programs touch, so nearly all of it leaves and comes back.
 
-use std::os::unix::process::ExitStatusExt;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use crate::rig::{BINARY, Scratch, eventually, needs, needs_root, signal, succeed, tool};
+use crate::rig::{BINARY, Scratch, Terminal, eventually, needs, needs_root, signal, succeed, tool};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c");
 const LIMIT: &str = "32M";
@@ -299,7 +301,63 @@ fn a_run_that_was_killed_leaves_nothing_for_long() {
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
-    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    let all = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+    // A run has a process of its own, which ends with it.
+    all.filter(|pid| !name_of(*pid).starts_with("ramfold-witness")).collect()
+}
+
+fn name_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}
+
+/// A signal to the process group reaches the program by itself. timeout(1) sends one to the command
+/// and then one to the group.
+#[test]
+fn a_signal_to_the_process_group_comes_once() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let script = "(trap '' USR1; exec sleep 60) & trap 'echo got' USR1; echo ready; \
+                  for turn in 1 2 3 4 5 6 7 8; do wait; done";
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--quiet", "--", "sh", "-c", script]);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
+    command.process_group(0).stdout(Stdio::piped()).stdin(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let (pid, group) = (child.id(), format!("-{}", child.id()));
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert_eq!(next(), "ready");
+    for kills in [format!("kill -USR1 {group}"), format!("kill -USR1 {pid}; kill -USR1 {group}")] {
+        succeed(Command::new("sh").args(["-c", &kills]));
+        assert_eq!(next(), "got", "{kills}");
+        // A second one would come after less.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    signal(pid, "USR1");
+    assert_eq!(next(), "got", "what is sent to the command alone is passed on");
+    succeed(Command::new("sh").args(["-c", &format!("kill -KILL {group}")]));
+    child.wait().expect("it ends");
+    let more: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(more.is_empty(), "{more:?}");
+}
+
+#[test]
+fn a_key_that_interrupts_comes_once() {
+    let Some(rig) = rig(&["cc"]).filter(|_| needs(&["setsid"])) else { return };
+    let script = "(trap '' INT; exec sleep 60) & trap 'echo got' INT; echo ready; \
+                  for turn in 1 2 3 4; do wait; done";
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", BINARY, "run", "--quiet", "--", "sh", "-c", script]);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
+    let mut terminal = Terminal::start(&mut command, (80, 24));
+    let is_there = |word: &'static str| move |lines: &[String]| lines.join("\n").contains(word);
+    terminal.until("the program", is_there("ready"));
+    terminal.press(b"\x03");
+    terminal.until("its handler", is_there("got"));
+    // A second one would come after less.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(terminal.bytes().matches("got").count(), 1, "{:?}", terminal.lines());
+    terminal.press(b"\x1c");
+    terminal.wait();
 }
 
 /// A pipe ends when the program closes it, although our threads are in the process.

@@ -1,13 +1,17 @@
 //! The program: started, sent the signals that come here, awaited.
 //!
 //! ```text
-//!   a terminal's Ctrl-C     the program gets it itself, as all of its process group do
-//!   kill PID                passed on
-//!   the program ends        so does this command: with its status, or by its signal
+//!   a terminal's Ctrl-C, kill -GROUP     the program gets it itself
+//!   kill PID                             passed on
+//!   the program ends                     so does this command: with its status, or by its signal
 //! ```
 //!
 //! Invariant: the program has this command's streams, terminal, process group, limits and
 //! environment, except for the variables that the caller sets.
+//!
+//! The kernel says of a terminal's signals that they are its own. Of the others the witness knows
+//! whether they were sent to more than this process. Without a witness every signal that a process
+//! sent is passed on, so the program may get one twice, but never not at all.
 //!
 //! Locks: none.
 
@@ -18,10 +22,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
+use host::{Witness, Witnessed};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -42,10 +48,18 @@ const NOT_FOUND: i32 = 127;
 /// What runs scripts that name no interpreter.
 const SHELL: &str = "/bin/sh";
 
+/// The witness may get a signal a moment later than this process. A manager sends one after the
+/// other.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// A sender may mean this process and then its group, as timeout(1) does. The second signal is then
+/// told of once, and comes here once or twice.
+const FRESH: Duration = Duration::from_millis(200);
+
 /// A program that runs.
 pub(crate) struct Program {
     child: Child,
     signals: SignalsInfo<WithOrigin>,
+    group: Group,
 }
 
 /// How the program ended.
@@ -78,7 +92,7 @@ impl Program {
             started => started,
         };
         match started {
-            Ok(child) => Ok(Program { child, signals }),
+            Ok(child) => Ok(Program { child, signals, group: Group::watch(&PASSED) }),
             Err(error) => Err(Failure::NotStarted {
                 text: format!("{}: {error}", program.display()),
                 code: match error.kind() {
@@ -101,15 +115,54 @@ impl Program {
                 return Ok(End(status));
             }
             let came: Vec<Origin> = self.signals.wait().collect();
-            came.iter().filter(|origin| is_passed(origin)).for_each(|it| self.pass(it.signal));
+            came.iter().filter(|it| it.signal != SIGCHLD).for_each(|it| self.pass(it));
         }
     }
 
-    fn pass(&self, signal: i32) {
+    fn pass(&mut self, signal: &Origin) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+        if let (Some(pid), Some(named)) = (pid, Signal::from_named_raw(signal.signal))
+            && !self.group.has(pid, signal)
+        {
             // It may have ended a moment ago.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, named);
+        }
+    }
+}
+
+/// What is known of the signals of the process group.
+struct Group {
+    witness: Option<Witness>,
+    told: Vec<(Witnessed, Instant)>,
+}
+
+impl Group {
+    /// Signals of these numbers are watched from now on, if the system allows it.
+    fn watch(signals: &[i32]) -> Group {
+        Group { witness: Witness::start(signals).ok(), told: Vec::new() }
+    }
+
+    /// Whether `program` has got the signal without us.
+    fn has(&mut self, program: Pid, signal: &Origin) -> bool {
+        if matches!(signal.cause, Cause::Kernel) {
+            return true;
+        }
+        let wanted = signal.process.map(|it| Witnessed { signal: signal.signal, sender: it.pid });
+        wanted.is_some_and(|it| getpgid(Some(program)) == Ok(getpgrp()) && self.is_told(it))
+    }
+
+    fn is_told(&mut self, wanted: Witnessed) -> bool {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.told.retain(|(_, at)| at.elapsed() < FRESH);
+            if self.told.iter().any(|(it, _)| *it == wanted) {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.witness.as_mut().and_then(|witness| witness.next(left)) {
+                Some(it) => self.told.push((it, Instant::now())),
+                None => return false,
+            }
         }
     }
 }
@@ -137,12 +190,6 @@ fn ignored() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-/// Whether the program did not get the signal itself. The kernel sends those of a terminal to the
-/// whole process group.
-fn is_passed(origin: &Origin) -> bool {
-    origin.signal != SIGCHLD && !matches!(origin.cause, Cause::Kernel)
 }
 
 impl fmt::Display for End {

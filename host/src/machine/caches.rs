@@ -1,4 +1,4 @@
-//! Copying past the caches.
+//! Memory and the caches: copying past them, and asking for lines before they are needed.
 //!
 //! ```text
 //!   to     .....|--- line ---|--- line ---|--- line ---|...      lines of 64 bytes
@@ -12,12 +12,15 @@
 //! of a quarter, so a processor without AVX copies in the ordinary way. Source: "Caching of
 //! Temporal vs. Non-Temporal Data", Intel's Software Developer's Manual, volume 1, 10.4.6.2.
 //!
-//! Invariant: a fence stands between the last streaming store and the caller's next store, because
-//! streaming stores are in no order with others. A thread that sees the caller announce the bytes
-//! therefore sees the bytes. Lock: none.
+//! Invariants
+//! - A prefetch changes nothing but the cache.
+//! - A fence stands between the last streaming store and the caller's next store, because streaming
+//!   stores are in no order with others. A thread that sees the caller announce the bytes therefore
+//!   sees the bytes.
+//!
+//! Lock: none.
 
 /// Bytes of a cache line.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 /// Bytes from which on streaming pays. Below, the ends and the fence take longer than reading the
 /// lines does.
@@ -68,6 +71,31 @@ unsafe fn copy_lines(to: &mut [u8], from: &[u8]) {
     let fence: unsafe fn() = _mm_sfence;
     // SAFETY: SSE is part of every x86-64.
     unsafe { fence() };
+}
+
+/// Starts to load the cache line of `value`. It is only a hint: it reads nothing and waits for
+/// nothing.
+#[inline]
+pub fn prefetch<T>(value: &T) {
+    line(std::ptr::from_ref(value).cast());
+}
+
+/// Starts to load the cache lines of `len` bytes from `start` on. `start` may point anywhere.
+#[inline]
+pub fn prefetch_bytes(start: *const u8, len: usize) {
+    (0..len).step_by(LINE).for_each(|offset| line(start.wrapping_add(offset)));
+}
+
+#[inline]
+fn line(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch changes only the cache, whatever the address is. SSE is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
 }
 
 #[cfg(test)]
