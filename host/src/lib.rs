@@ -73,7 +73,7 @@ pub use machine::{
     prefetch_bytes, smaps, thread,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use machine::{Witness, Witnessed};
+pub use machine::{WITNESS_NAME, Witness, WitnessPlace, Witnessed};
 #[cfg(not(any(loom, miri)))]
 pub use memory::Swappable;
 #[cfg(not(any(loom, shuttle, miri)))]

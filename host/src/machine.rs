@@ -48,4 +48,4 @@ pub use processes::{
     end_with_parent, forget_variables, inherit_only_streams, passed_descriptors, peer_process,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use witness::{Witness, Witnessed};
+pub use witness::{WITNESS_NAME, Witness, WitnessPlace, Witnessed};

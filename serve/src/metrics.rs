@@ -234,14 +234,14 @@ fn receive(ticket: &Ticket) -> Option<Result<String, Status>> {
     }
 }
 
-/// Where the headers end: before an empty line. A line may end without a carriage return, as RFC
+/// Where the headers end: after the end of the last line before an empty one. A line may end without a carriage return, as RFC
 /// 9112 (2.2) lets a server accept.
 fn head_end(text: &[u8]) -> Option<usize> {
     let ends = |at: usize| {
         let next = &text[at + 1..];
         text[at] == b'\n' && (next.starts_with(b"\n") || next.starts_with(b"\r\n"))
     };
-    (0..text.len()).find(|&at| ends(at))
+    (0..text.len()).find(|&at| ends(at)).map(|at| at + 1)
 }
 
 /// What a request asks for.
@@ -267,10 +267,10 @@ mod tests {
     #[test]
     fn an_empty_line_ends_the_headers() {
         let rows: [(&[u8], Option<usize>); 8] = [
-            (b"GET / HTTP/1.1\r\n\r\n", Some(15)),
-            (b"GET / HTTP/1.1\n\nrest", Some(14)),
-            (b"GET / HTTP/1.1\nA: b\r\n\n", Some(20)),
-            (b"GET / HTTP/1.1\nA: b\n\r\n", Some(19)),
+            (b"GET / HTTP/1.1\r\n\r\n", Some(16)),
+            (b"GET / HTTP/1.1\n\nrest", Some(15)),
+            (b"GET / HTTP/1.1\nA: b\r\n\n", Some(21)),
+            (b"GET / HTTP/1.1\nA: b\n\r\n", Some(20)),
             (b"GET / HTTP/1.1\r\nA: b\r\n\r", None),
             (b"GET / HTTP/1.1\r\nA: b\r\n", None),
             (b"GET / HTTP/1.1\n", None),
@@ -279,6 +279,9 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(head_end(text), expected, "{:?}", String::from_utf8_lossy(text));
         }
+        let text = "GET /metrics HTTP/1.1\r\nAccept: text/plain;q=0.5, application/openmetrics-text\r\n\r\n";
+        let head = &text[..head_end(text.as_bytes()).unwrap()];
+        assert_eq!(judge(head), Ok(MetricsFormat::OpenMetrics), "nothing stays of the line's end");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The clock by which the ages of pages are told, and that of a thread's own CPU time.
+//! The clock by which the ages of pages are told, the one by which processes compare moments, and
+//! that of a thread's own CPU time.
 //!
-//! Invariant: neither runs backwards, and the first counts the time in which the system was
+//! Invariant: none runs backwards, and the first counts the time in which the system was
 //! suspended.
 //! Lock: none.
 
@@ -16,6 +17,14 @@ pub fn boot_seconds() -> u32 {
         return 1;
     }
     u32::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+}
+
+/// Nanoseconds of the monotonic clock, which is the same in all processes. Takes no lock and
+/// allocates nothing.
+pub fn monotonic_ns() -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * SECOND + now.tv_nsec.unsigned_abs() as u64
 }
 
 /// The CPU time that the calling thread has used (`CLOCK_THREAD_CPUTIME_ID`), by which a thread in

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Lock: an advisory one on the file, which goes with the process, however that ends. A child that
-//! has not yet executed its program has the file too, so the lock is given up by name.
+//! has not yet executed its program has the file too, for a moment. So the lock is given up by
+//! name.
 
 use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};

@@ -20,7 +20,7 @@ use super::monitoring::{Format, Monitoring};
 use super::mounting::{Mount, Umount};
 use super::size;
 
-/// Folds memory: compressed RAM disks for any NBD client, without a kernel module.
+/// Folds memory: programs in less of it, and compressed RAM disks for any NBD client.
 #[derive(Parser, Debug)]
 #[command(name = "ramfold", version, arg_required_else_help = false, max_term_width = 100)]
 #[command(after_help = AFTER_HELP)]
@@ -231,7 +231,7 @@ pub(crate) struct Run {
     /// RAMFOLD_PATH=closed in the environment asks for one way
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) explain: bool,
-    /// Print nothing at the end, and do not name programs that cannot fold
+    /// Print nothing at the end and no warnings, and do not name programs that cannot fold
     #[arg(long)]
     pub(crate) quiet: bool,
     /// The program and its arguments, after --

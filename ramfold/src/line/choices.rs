@@ -71,10 +71,10 @@ pub(crate) enum Writeback {
 /// Whether pages are shuffled before they are compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Shuffle {
-    /// None is.
+    /// No page is shuffled.
     #[default]
     Off,
-    /// Those that gain by it, as samples say.
+    /// Pages that gain by it are, as samples say.
     Auto,
 }
 

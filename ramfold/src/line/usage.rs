@@ -85,7 +85,7 @@ pub(crate) fn explain(error: &Error) -> String {
 fn reason(value: &str, source: &(dyn std::error::Error + 'static)) -> String {
     match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
         Some(IntErrorKind::PosOverflow) => format!("{value:?} is too large"),
-        Some(_) => format!("{value:?} is not a whole number"),
+        Some(_) => format!("{value:?} is not a whole number from 0 on"),
         None => source.to_string(),
     }
 }

@@ -299,11 +299,14 @@ fn a_run_that_was_killed_leaves_nothing_for_long() {
 }
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
+    // A run has witnesses of signals, which end with it.
+    children_of(pid).into_iter().filter(|pid| name_of(*pid) != "run-witness\n").collect()
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
-    let all = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-    // A run has a process of its own, which ends with it.
-    all.filter(|pid| !name_of(*pid).starts_with("ramfold-witness")).collect()
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn name_of(pid: u32) -> String {
@@ -316,7 +319,7 @@ fn name_of(pid: u32) -> String {
 fn a_signal_to_the_process_group_comes_once() {
     let Some(rig) = rig(&["cc"]) else { return };
     let script = "(trap '' USR1; exec sleep 60) & trap 'echo got' USR1; echo ready; \
-                  for turn in 1 2 3 4 5 6 7 8; do wait; done";
+                  for turn in 1 2 3 4 5 6 7 8 9; do wait; done";
     let mut command = Command::new(BINARY);
     command.args(["run", "--quiet", "--", "sh", "-c", script]);
     command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
@@ -330,10 +333,25 @@ fn a_signal_to_the_process_group_comes_once() {
         succeed(Command::new("sh").args(["-c", &kills]));
         assert_eq!(next(), "got", "{kills}");
         // A second one would come after less.
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(500));
     }
     signal(pid, "USR1");
     assert_eq!(next(), "got", "what is sent to the command alone is passed on");
+    let mut others = children_of(pid);
+    others.retain(|&other| name_of(other) == "run-witness\n");
+    assert_eq!(others.len(), 2, "one in the group, and one apart");
+    let all = format!("kill -USR1 {pid} {} {}", others[0], others[1]);
+    succeed(Command::new("sh").args(["-c", &all]));
+    assert_eq!(
+        next(),
+        "got",
+        "what is sent by name or by file does not reach the program by itself"
+    );
+    for other in others {
+        signal(other, "KILL");
+    }
+    signal(pid, "USR1");
+    assert_eq!(next(), "got", "without a witness everything is passed on");
     succeed(Command::new("sh").args(["-c", &format!("kill -KILL {group}")]));
     child.wait().expect("it ends");
     let more: Vec<String> = lines.map_while(Result::ok).collect();

@@ -33,6 +33,7 @@ use serve::runtime::{self, SYSTEM};
 
 use super::way::Way;
 use crate::line::Failure;
+use crate::line::output::patiently;
 
 const MOUNTS: &str = "mounts";
 /// Names of links to what a server has elsewhere.
@@ -62,6 +63,30 @@ pub(super) struct Record {
     pub(super) made: bool,
 }
 
+fn is_busy<T>(outcome: &io::Result<T>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+}
+
+/// Makes a place after another disk of that directory has come or ended.
+fn once_settled(
+    target: &Path,
+    try_make: impl Fn() -> Result<io::Result<Place>, Failure>,
+) -> Result<io::Result<Place>, Failure> {
+    let until = Instant::now() + PATIENCE;
+    let mut outcome = try_make()?;
+    while is_busy(&outcome) {
+        let is_mounted = mounted_at(target).is_some();
+        if is_mounted || Instant::now() > until {
+            let why =
+                if is_mounted { "is mounted there already" } else { "neither comes nor ends" };
+            return Err(Failure::about(target.display(), format!("another disk {why}")));
+        }
+        thread::sleep(LOOK);
+        outcome = try_make()?;
+    }
+    Ok(outcome)
+}
+
 impl Place {
     /// Its files, in the order in which they are removed. Without a record it is unfinished.
     const FILES: [&str; 5] = ["record", "target", "log", PIDFILE, CONTROL];
@@ -74,17 +99,8 @@ impl Place {
     ) -> Result<Option<Place>, Failure> {
         let try_make = || Place::try_make(name, target, record);
         let mut outcome = try_make()?;
-        let until = Instant::now() + PATIENCE;
-        // Another disk is being mounted there, or ends.
-        while outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
-            let is_mounted = mounted_at(target).is_some();
-            if is_mounted || Instant::now() > until {
-                let why =
-                    if is_mounted { "is mounted there already" } else { "neither comes nor ends" };
-                return Err(Failure::about(target.display(), format!("another disk {why}")));
-            }
-            thread::sleep(LOOK);
-            outcome = try_make()?;
+        if is_busy(&outcome) {
+            outcome = patiently(|| once_settled(target, try_make))?;
         }
         for _ in 1..TRIES {
             // The last disk that ended meanwhile has removed the directory above.

@@ -9,22 +9,18 @@
 //! Invariant: the program has this command's streams, terminal, process group, limits and
 //! environment, except for the variables that the caller sets.
 //!
-//! The kernel says of a terminal's signals that they are its own. Of the others the witness knows
-//! whether they were sent to more than this process. Without a witness every signal that a process
-//! sent is passed on, so the program may get one twice, but never not at all.
-//!
 //! Locks: none.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use host::{Witness, Witnessed};
+use host::{Witness, WitnessPlace, Witnessed, clock};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
@@ -48,12 +44,16 @@ const NOT_FOUND: i32 = 127;
 /// What runs scripts that name no interpreter.
 const SHELL: &str = "/bin/sh";
 
-/// The witness may get a signal a moment later than this process. A manager sends one after the
+/// A witness may get a signal a moment later than this process, because senders take one after the
 /// other.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// A sender may mean this process and then its group, as timeout(1) does. The second signal is then
-/// told of once, and comes here once or twice.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// What a witness has told counts for so long. timeout(1) sends a signal to this process and then to
+/// its group, so one word of the witness may stand for two signals here.
 const FRESH: Duration = Duration::from_millis(200);
+/// The most words of a witness that are kept.
+const TOLD_MAX: usize = 256;
+/// The name of service managers that end each process of a service by itself.
+const MANAGER: &str = "systemd";
 
 /// A program that runs.
 pub(crate) struct Program {
@@ -80,6 +80,7 @@ impl Program {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::Usage("a program is missing".to_owned()));
         };
+        let mut group = Group::watch(&PASSED);
         let start = |command: &mut Command| {
             prepare(command.args(arguments));
             command.spawn()
@@ -92,7 +93,10 @@ impl Program {
             started => started,
         };
         match started {
-            Ok(child) => Ok(Program { child, signals, group: Group::watch(&PASSED) }),
+            Ok(child) => {
+                group.begun_ns = clock::monotonic_ns();
+                Ok(Program { child, signals, group })
+            }
             Err(error) => Err(Failure::NotStarted {
                 text: format!("{}: {error}", program.display()),
                 code: match error.kind() {
@@ -130,41 +134,111 @@ impl Program {
     }
 }
 
-/// What is known of the signals of the process group.
+/// Whether the program has got a signal without us.
+///
+/// ```text
+///   told to the witness       signal was sent to             so the program
+///   in our group   apart
+///   no             no         this process                   gets it from us
+///   yes            no         the process group              has it, if it is in the group
+///   yes            yes        processes by name or by list   has it if systemd sent it, and
+///                                                            gets it from us otherwise
+/// ```
+///
+/// Invariant: in doubt the program gets it from us. It may then get a signal twice, but it never
+/// misses one that only reached this process.
 struct Group {
-    witness: Option<Witness>,
-    told: Vec<(Witnessed, Instant)>,
+    witnesses: Option<[Ear; 2]>,
+    /// When the program was there. What came before did not reach it.
+    begun_ns: u64,
+}
+
+/// A witness, and what it has told.
+struct Ear {
+    witness: Witness,
+    told: Vec<Witnessed>,
 }
 
 impl Group {
     /// Signals of these numbers are watched from now on, if the system allows it.
     fn watch(signals: &[i32]) -> Group {
-        Group { witness: Witness::start(signals).ok(), told: Vec::new() }
+        let ear = |place| {
+            let witness = Witness::start(signals, place).ok()?;
+            Some(Ear { witness, told: Vec::new() })
+        };
+        let near = ear(WitnessPlace::Group);
+        let both = near.and_then(|near| Some([near, ear(WitnessPlace::Apart)?]));
+        Group { witnesses: both, begun_ns: 0 }
     }
 
-    /// Whether `program` has got the signal without us.
     fn has(&mut self, program: Pid, signal: &Origin) -> bool {
-        if matches!(signal.cause, Cause::Kernel) {
-            return true;
+        let is_of_kernel = matches!(signal.cause, Cause::Kernel);
+        let sender = match &signal.process {
+            _ if is_of_kernel => 0,
+            Some(process) => process.pid,
+            None => return false,
+        };
+        let Some([near, apart]) = &mut self.witnesses else {
+            // The kernel sends those of a terminal to the group, and timers to their process.
+            return is_of_kernel && signal.signal != SIGALRM;
+        };
+        let wanted = Wanted { signal: signal.signal, sender, begun_ns: self.begun_ns };
+        if !near.hears(&wanted) {
+            return false;
         }
-        let wanted = signal.process.map(|it| Witnessed { signal: signal.signal, sender: it.pid });
-        wanted.is_some_and(|it| getpgid(Some(program)) == Ok(getpgrp()) && self.is_told(it))
+        let is_in_group = getpgid(Some(program)) == Ok(getpgrp());
+        is_manager(sender) || is_in_group && !apart.hears(&wanted)
     }
+}
 
-    fn is_told(&mut self, wanted: Witnessed) -> bool {
+/// A signal, and when the program was there to get it.
+struct Wanted {
+    signal: i32,
+    sender: i32,
+    begun_ns: u64,
+}
+
+impl Ear {
+    /// Whether the witness is told of the signal, or was a moment ago.
+    fn hears(&mut self, wanted: &Wanted) -> bool {
         let end = Instant::now() + PATIENCE;
         loop {
-            self.told.retain(|(_, at)| at.elapsed() < FRESH);
-            if self.told.iter().any(|(it, _)| *it == wanted) {
-                return true;
+            if self.drain().is_err() {
+                return false;
             }
             let left = end.saturating_duration_since(Instant::now());
-            match self.witness.as_mut().and_then(|witness| witness.next(left)) {
-                Some(it) => self.told.push((it, Instant::now())),
-                None => return false,
+            if self.knows(wanted) || left.is_zero() {
+                return self.knows(wanted);
+            }
+            match self.witness.next(left) {
+                Ok(Some(it)) => self.told.push(it),
+                Ok(None) => {}
+                Err(_) => return false,
             }
         }
     }
+
+    /// Takes all that the witness has told.
+    fn drain(&mut self) -> io::Result<()> {
+        while let Some(it) = self.witness.next(Duration::ZERO)? {
+            self.told.push(it);
+        }
+        let old = self.told.len().saturating_sub(TOLD_MAX);
+        self.told.drain(..old);
+        Ok(())
+    }
+
+    fn knows(&self, wanted: &Wanted) -> bool {
+        let fresh = clock::monotonic_ns().saturating_sub(FRESH.as_nanos() as u64);
+        let since = fresh.max(wanted.begun_ns);
+        let is_it = |it: &Witnessed| (it.signal, it.sender) == (wanted.signal, wanted.sender);
+        self.told.iter().any(|it| is_it(it) && it.at_ns >= since)
+    }
+}
+
+fn is_manager(sender: i32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{sender}/comm"));
+    name.is_ok_and(|name| name.trim_end() == MANAGER)
 }
 
 /// The path of a program that the system takes for none, if it is a script that names no

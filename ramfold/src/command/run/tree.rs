@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use host::WITNESS_NAME;
 use inside::board::{Board, SLOTS, Slot, State};
 
 use super::moment::load;
@@ -127,7 +128,8 @@ pub(crate) fn is_full(board: &Board) -> bool {
 }
 
 /// The processes from `root` on, and from each process on that has a slot, because these may have
-/// lost their parents. `all` are those of the machine.
+/// lost their parents. `all` are those of the machine. The witnesses of signals are left out: they
+/// are processes of ours, small, and end with their run.
 pub(crate) fn members<'a>(
     board: &'a Board,
     root: Option<u32>,
@@ -137,5 +139,6 @@ pub(crate) fn members<'a>(
         board.living().map(|slot| (slot.owner.pid() as u32, slot)).collect();
     let ours = process::descendants(slots.keys().copied().chain(root), all);
     let living = all.iter().filter(|process| !process.is_zombie && ours.contains(&process.pid));
+    let living = living.filter(|process| process.name != WITNESS_NAME);
     living.map(|process| (process, slots.get(&process.pid).copied())).collect()
 }

@@ -104,8 +104,9 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// How long one wait for a client that takes its answers lasts. The system counts a whole wait
-    /// anew after each part that it takes, so few long waits would notice late that none is taken.
+    /// How long one wait for a client that should take its answers lasts. After each part that the
+    /// client takes, the system begins the wait anew. So long waits would notice late that it takes
+    /// no more.
     fn look(&self) -> Duration {
         self.idle_after.min(self.stall_after).max(MOMENT)
     }
