@@ -234,8 +234,8 @@ fn receive(ticket: &Ticket) -> Option<Result<String, Status>> {
     }
 }
 
-/// Where the headers end: after the end of the last line before an empty one. A line may end without a carriage return, as RFC
-/// 9112 (2.2) lets a server accept.
+/// Where the headers end: after the end of the last line before an empty one. A line may end
+/// without a carriage return, as RFC 9112 (2.2) lets a server accept.
 fn head_end(text: &[u8]) -> Option<usize> {
     let ends = |at: usize| {
         let next = &text[at + 1..];
@@ -279,7 +279,8 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(head_end(text), expected, "{:?}", String::from_utf8_lossy(text));
         }
-        let text = "GET /metrics HTTP/1.1\r\nAccept: text/plain;q=0.5, application/openmetrics-text\r\n\r\n";
+        let line = "GET /metrics HTTP/1.1\r\n";
+        let text = format!("{line}Accept: text/*;q=0.5, application/openmetrics-text\r\n\r\n");
         let head = &text[..head_end(text.as_bytes()).unwrap()];
         assert_eq!(judge(head), Ok(MetricsFormat::OpenMetrics), "nothing stays of the line's end");
     }

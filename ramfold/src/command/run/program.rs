@@ -47,8 +47,8 @@ const SHELL: &str = "/bin/sh";
 /// A witness may get a signal a moment later than this process, because senders take one after the
 /// other.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// What a witness has told counts for so long. timeout(1) sends a signal to this process and then to
-/// its group, so one word of the witness may stand for two signals here.
+/// What a witness has told counts for so long. timeout(1) sends a signal to this process and then
+/// to its group, so one word of the witness may stand for two signals here.
 const FRESH: Duration = Duration::from_millis(200);
 /// The most words of a witness that are kept.
 const TOLD_MAX: usize = 256;

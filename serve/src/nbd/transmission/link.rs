@@ -430,3 +430,17 @@ const MOMENT: Duration = Duration::from_millis(1);
 fn hangup(error: Errno) -> End {
     if error == Errno::AGAIN { End::Timeout } else { End::Hangup }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_short_beside_what_is_told_of() {
+        let [idle_after, stall_after] = [1, 5].map(Duration::from_secs);
+        let waits = Waits { handshake: idle_after, idle_after, stall_after };
+        assert_eq!(waits.look(), idle_after);
+        let waits = Waits { idle_after: stall_after, stall_after: Duration::ZERO, ..waits };
+        assert_eq!(waits.look(), MOMENT, "no wait is endless");
+    }
+}
