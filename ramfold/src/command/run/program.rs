@@ -13,7 +13,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -178,16 +178,22 @@ impl Group {
             Some(process) => process.pid,
             None => return false,
         };
-        let Some([near, apart]) = &mut self.witnesses else {
-            // The kernel sends those of a terminal to the group, and timers to their process.
-            return is_of_kernel && signal.signal != SIGALRM;
-        };
         let wanted = Wanted { signal: signal.signal, sender, begun_ns: self.begun_ns };
-        if !near.hears(&wanted) {
-            return false;
+        self.was_told(program, &wanted).unwrap_or_else(|| {
+            self.witnesses = None;
+            // The kernel sends those of a terminal to the group, and timers to their process.
+            is_of_kernel && signal.signal != SIGALRM
+        })
+    }
+
+    /// What the witnesses say of it. `None` if they are gone.
+    fn was_told(&mut self, program: Pid, wanted: &Wanted) -> Option<bool> {
+        let [near, apart] = self.witnesses.as_mut()?;
+        if !near.hears(wanted)? {
+            return Some(false);
         }
         let is_in_group = getpgid(Some(program)) == Ok(getpgrp());
-        is_manager(sender) || is_in_group && !apart.hears(&wanted)
+        Some(is_manager(wanted.sender) || is_in_group && !apart.hears(wanted)?)
     }
 }
 
@@ -199,33 +205,21 @@ struct Wanted {
 }
 
 impl Ear {
-    /// Whether the witness is told of the signal, or was a moment ago.
-    fn hears(&mut self, wanted: &Wanted) -> bool {
+    /// Whether the witness is told of the signal, or was a moment ago. `None` if it is gone.
+    fn hears(&mut self, wanted: &Wanted) -> Option<bool> {
         let end = Instant::now() + PATIENCE;
         loop {
-            if self.drain().is_err() {
-                return false;
-            }
             let left = end.saturating_duration_since(Instant::now());
-            if self.knows(wanted) || left.is_zero() {
-                return self.knows(wanted);
+            // All that is there is taken first, so that it never fills the pipe.
+            let wait = if self.knows(wanted) { Duration::ZERO } else { left };
+            match self.witness.next(wait).ok()? {
+                Some(it) => self.told.push(it),
+                None => break,
             }
-            match self.witness.next(left) {
-                Ok(Some(it)) => self.told.push(it),
-                Ok(None) => {}
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Takes all that the witness has told.
-    fn drain(&mut self) -> io::Result<()> {
-        while let Some(it) = self.witness.next(Duration::ZERO)? {
-            self.told.push(it);
         }
         let old = self.told.len().saturating_sub(TOLD_MAX);
         self.told.drain(..old);
-        Ok(())
+        Some(self.knows(wanted))
     }
 
     fn knows(&self, wanted: &Wanted) -> bool {
