@@ -166,7 +166,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// Serve a private socket while this shell command runs, and end with its exit status. It has
-    /// $uri (and $nbd), $unixsocket and $exportname
+    /// $uri (and $nbd), $unixsocket and $exportname. Not with --unix, --tcp or --fuse
     #[arg(long, value_name = "COMMAND", requires = "size")]
     #[arg(conflicts_with_all = ["unix", "tcp", "fuse"])]
     pub(crate) run: Option<String>,
