@@ -71,7 +71,7 @@ fn tightest(files: &Files, path: &str) -> Option<u64> {
 }
 
 /// The directories of a group and of all groups above it, `mount` first. Components that climb
-/// (`..`) are left out: the kernel shows a group outside our name space so.
+/// (`..`) are left out: the kernel shows a group outside our namespace so.
 fn ancestry(mount: &Path, path: &str) -> Vec<PathBuf> {
     let mut directories = vec![mount.to_path_buf()];
     for component in Path::new(path).components() {

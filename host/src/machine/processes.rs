@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! - `None` stands for a peer that has no number here because it lives in a name space that we do
+//! - `None` stands for a peer that has no number here because it lives in a namespace that we do
 //!   not see. The kernel gives 0 for it, which `rustix` would take for a number that cannot be.
 //! - Nothing that the parent passed is closed, and a copy is a new descriptor. So it does not
 //!   matter who else in this process has the original.

@@ -54,7 +54,7 @@ pub enum WitnessPlace {
 pub struct Witnessed {
     /// Its number.
     pub signal: i32,
-    /// The process that sent it. 0 is the kernel, or a process of another name space.
+    /// The process that sent it. 0 is the kernel, or a process of another namespace.
     pub sender: i32,
     /// When it came, in nanoseconds of the monotonic clock.
     pub at_ns: u64,

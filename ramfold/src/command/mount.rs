@@ -73,14 +73,14 @@ fn run_with(args: &Mount) -> Result<(), Failure> {
     outcome?.leave()
 }
 
-/// Runs this command once more as root of a name space, where it may mount. The mounts are seen
+/// Runs this command once more as root of a namespace, where it may mount. The mounts are seen
 /// there and nowhere else.
 fn run_in_space() -> Result<(), Failure> {
     let directory = std::env::temp_dir().join(format!("ramfold-mount-{}", std::process::id()));
     let failed = |error| Failure::about(directory.display(), error);
     DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;
     let outcome = enter_space(&directory);
-    // Everything in it is ours, and was unmounted with the name space.
+    // Everything in it is ours, and was unmounted with the namespace.
     let _ = fs::remove_dir_all(&directory);
     outcome?.leave()
 }

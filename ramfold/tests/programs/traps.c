@@ -397,7 +397,7 @@ static void lose_connections(socklen_t *len, char *address, socklen_t *again) {
 
 static void lose_messages(void) {
     int queue = msgget(IPC_PRIVATE, 0600 | IPC_CREAT);
-    if (queue < 0) return;  // Not every name space has them.
+    if (queue < 0) return;  // Not every namespace has them.
     struct {
         long kind;
         char text[64];

@@ -296,7 +296,7 @@ fn a_parent_that_is_gone_already_is_noticed() {
     let mut space = tool("unshare");
     space.args(["--map-root-user", "--pid", "--fork", "--mount-proc"]);
     if !needs(&["unshare", "setsid"]) || !space.arg("true").status().unwrap().success() {
-        println!("skipped: needs a name space of processes");
+        println!("skipped: needs a PID namespace");
         return;
     }
     let scratch = Scratch::new();

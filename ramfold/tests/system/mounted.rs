@@ -129,7 +129,7 @@ fn a_loop_device_and_a_mount_in_it_hold_a_directory_and_are_named() {
     let both = spot.ramfold("umount").output().expect("it starts");
     let unmounted = tool("umount").arg(&inner).status();
     let one = spot.ramfold("umount").output().expect("it starts");
-    // Before anything is judged: the device is seen in every name space.
+    // Before anything is judged: the device is seen in every namespace.
     succeed(tool("losetup").args(["--detach", device]));
     assert!(mounted.is_ok_and(|it| it.success()) && unmounted.is_ok_and(|it| it.success()));
     let name = device.trim_start_matches("/dev/");
@@ -224,7 +224,7 @@ fn through_fuse2fs_files_have_their_rights() {
     let _space = Space::Mount.enter();
     let spot = Spot::new("rights");
     fs::set_permissions(spot.scratch.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
-    // In a name space of its own, because the device is hidden from everybody who sees its mounts.
+    // In a namespace of its own, because the device is hidden from everybody who sees its mounts.
     let script = "mount --bind /dev/loop-control /dev/loop-control
 mount -o remount,bind,nodev /dev/loop-control
 \"$0\" mount \"$1\" --size 64M

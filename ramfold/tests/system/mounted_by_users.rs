@@ -1,4 +1,4 @@
-//! `ramfold mount` without the rights of root: through fuse2fs, or in a name space.
+//! `ramfold mount` without the rights of root: through fuse2fs, or in a namespace.
 //!
 //! Claims: a user without rights has a disk by the same command, nothing is left of it, and what a
 //! user cannot have is refused with the reason.
@@ -11,7 +11,7 @@ use crate::rig::{BINARY, Scratch, Space, needs, needs_tree, succeed, tool};
 /// A user without rights.
 const NOBODY: u32 = 65534;
 
-/// In a mount name space of its own any user may open the device, as on a machine of its own.
+/// In a mount namespace of its own any user may open the device, as on a machine of its own.
 fn as_nobody(scratch: &Scratch, script: &str) -> String {
     // By another process: one that this one starts meanwhile would have the copy open for writing.
     succeed(tool("cp").arg(BINARY).arg(scratch.path("ramfold")));
@@ -61,7 +61,7 @@ find run -mindepth 2
     assert_eq!(said.lines().count(), 1, "nothing is left: {said}");
 }
 
-/// Without fusermount3, the command becomes root of a name space.
+/// Without fusermount3, the command becomes root of a namespace.
 #[test]
 fn without_fusermount_a_command_has_the_disk_in_a_name_space() {
     if !needs_user(&[]) {

@@ -91,11 +91,11 @@ fn a_process_that_has_a_disk_in_another_name_space_is_named() {
     holder.args(["--mount", "--propagation", "private", "sleep", "300"]);
     let mut holder = holder.spawn().expect("it starts");
     let name = format!("/proc/{}/comm", holder.id());
-    eventually("its name space", || fs::read_to_string(&name).is_ok_and(|it| it == "sleep\n"));
+    eventually("its namespace", || fs::read_to_string(&name).is_ok_and(|it| it == "sleep\n"));
     let refused = spot.ramfold("umount").output().expect("it starts");
     holder.kill().expect("it runs");
     holder.wait().expect("it ends");
-    let expected = format!("sleep (pid {}) has it in another name space", holder.id());
+    let expected = format!("sleep (pid {}) has it in another mount namespace", holder.id());
     assert!(said(&refused).contains(&expected), "{refused:?}");
     eventually("its end", || !spot.place().exists());
     spot.is_gone();

@@ -398,7 +398,7 @@ fn who_is_not_root_mounts_through_fusermount3() {
     }
     // The binary may lie where only root may look.
     fs::copy(crate::rig::BINARY, scratch.path("ramfold")).unwrap();
-    // The device may be root's alone; in our own mount name space any user may open it.
+    // The device may be root's alone; in our own mount namespace any user may open it.
     let script = "set -e
 cd \"$0\"
 mknod --mode 666 fuse c 10 229

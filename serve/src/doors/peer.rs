@@ -13,7 +13,7 @@ pub enum Peer {
     Process(u32),
     /// The address of a TCP client.
     Address(SocketAddr),
-    /// The system does not say. The process is in another name space, or it has ended.
+    /// The system does not say. The process is in another namespace, or it has ended.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! The service manager, told how the server is, like `sd_notify(3)`.
 //!
 //! ```text
-//!   NOTIFY_SOCKET=/run/systemd/notify   a path, or @NAME in the abstract name space
+//!   NOTIFY_SOCKET=/run/systemd/notify   a path, or @NAME in the abstract namespace
 //!   WATCHDOG_USEC=30000000              a server that is silent for so long is ended
 //!   WATCHDOG_PID=1234                   whose watchdog it is
 //!

@@ -139,7 +139,7 @@ impl Place {
         self.record().is_some_and(|record| record.is_alive())
     }
 
-    /// Whether its server lives, in this process's name space of mounts as far as that is known.
+    /// Whether its server lives, in this process's mount namespace as far as that is known.
     fn is_served_here(&self) -> bool {
         let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
         let is_same = |pid: u32| match (space(&pid.to_string()), space("self")) {

@@ -29,7 +29,7 @@ use crate::line::output::mention;
 
 /// Says to the started command that it is the server, and how it stands.
 pub(super) const ROLE: &str = "RAMFOLD_MOUNT_SERVER";
-/// Says to the command that it is in a name space, and where its runtime directory is.
+/// Says to the command that it is in a namespace, and where its runtime directory is.
 pub(super) const SPACE: &str = "RAMFOLD_MOUNT_SPACE";
 
 /// How a server stands to the command that was typed.

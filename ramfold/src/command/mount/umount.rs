@@ -33,7 +33,7 @@ use crate::line::output::patiently;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often it is looked whether other name spaces have the mount. A mount that spreads is gone
+/// How often it is looked whether other namespaces have the mount. A mount that spreads is gone
 /// from there by then.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 
@@ -56,7 +56,7 @@ pub(crate) fn umount(args: &Umount) -> Result<(), Failure> {
     take_down(&place, &at, &record, &directory).map_err(|why| about(&why))?;
     let held = patiently(|| wait_for_end(&place, &record));
     if let Some(holder) = held {
-        let why = format!("unmounted here, but {holder} has it in another name space of mounts");
+        let why = format!("unmounted here, but {holder} has it in another mount namespace");
         return Err(about(&why));
     }
     if !record.is_alive() {
@@ -116,7 +116,7 @@ fn sources(place: &Place, record: &Record) -> Vec<PathBuf> {
 }
 
 /// Waits until the server has ended, or takes too long. Before that, a process may be found that
-/// has the disk in another name space of mounts: then the server cannot end.
+/// has the disk in another mount namespace: then the server cannot end.
 fn wait_for_end(place: &Place, record: &Record) -> Option<String> {
     let begun = Instant::now();
     let mut look_elsewhere = begun + ELSEWHERE;

@@ -3,7 +3,7 @@
 //! ```text
 //!   /proc/PID/{cwd,root,exe,fd/*}    a file of that file system
 //!   /proc/PID/maps                   a mapping of one
-//!   /proc/PID/mountinfo              a mount in another name space
+//!   /proc/PID/mountinfo              a mount in another namespace
 //! ```
 //!
 //! Invariant: at most `USERS_MAX` are named. This process is not among them. Locks: none.
@@ -30,7 +30,7 @@ pub(super) fn of(directory: &Path) -> Vec<String> {
     users
 }
 
-/// A process in whose name space of mounts, which is not ours, one of these sources is mounted.
+/// A process in whose mount namespace, which is not ours, one of these sources is mounted.
 pub(super) fn with_mount(sources: &[PathBuf]) -> Option<String> {
     let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let own = space("self");

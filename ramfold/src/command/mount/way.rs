@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | loop | root, `/dev/loop-control` | ext4, btrfs, xfs |
 //! | fuse2fs | `/dev/fuse`, fuse2fs, and fusermount3 unless it is root | ext4 |
-//! | a name space | `/dev/fuse`, fuse2fs, unshare, and a command to run | ext4 |
+//! | a namespace | `/dev/fuse`, fuse2fs, unshare, and a command to run | ext4 |
 //!
-//! In a name space the command is root of a user name space, and takes the second way.
+//! In a namespace the command is root of a user namespace, and takes the second way.
 //!
 //! fusermount3 mounts for a user because it has the set-user-id bit. Where it has none, or where
 //! this process may get no rights (`no_new_privs`), it is of no use.
@@ -79,7 +79,7 @@ impl Way {
         Err(Failure::Failed(format!("{why}; {right}")))
     }
 
-    /// Whether a command needs a name space: only fusermount3 is missing, or may not mount.
+    /// Whether a command needs a namespace: only fusermount3 is missing, or may not mount.
     pub(super) fn needs_space() -> bool {
         !geteuid().is_root() && find("fuse2fs").is_some() && cannot_mount().is_some()
     }

@@ -44,7 +44,7 @@ pub(super) fn one(run: &Run) -> String {
     let (out, back) = (count(counts.pages_out, "page"), counts.pages_in);
     let faults = counts.stored_faults + counts.staged_faults + counts.first_touches;
     let kinds = format!(
-        "{} stored, {} staged, {} first touches",
+        "{} of the store, {} of trays, {} first touches",
         counts.stored_faults, counts.staged_faults, counts.first_touches
     );
     let rows = [
@@ -277,7 +277,7 @@ mod tests {
             "250.0 MiB   in 2 processes; 12.0M of it does not fold\n",
             "31.0 MiB   compressed, of 120.0 MiB",
             "255.0 MiB   instead of 340.0 MiB",
-            "4320   4000 stored, 300 staged, 20 first touches",
+            "4320   4000 of the store, 300 of trays, 20 first touches",
             "1 page   30000 came back",
             "12.3 s   for which threads waited for room",
             "    PID         WAY RESIDENT",

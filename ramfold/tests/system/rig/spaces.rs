@@ -1,6 +1,6 @@
-//! Mounted file systems and mount name spaces: never both at a time.
+//! Mounted file systems and mount namespaces: never both at a time.
 //!
-//! A new name space has a copy of every mount. A file system that is unmounted elsewhere lives on
+//! A new namespace has a copy of every mount. A file system that is unmounted elsewhere lives on
 //! in it. A test that mounts the disk once more would then find a file system that is still written
 //! to.
 //!

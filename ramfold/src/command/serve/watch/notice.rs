@@ -187,7 +187,7 @@ impl Notice {
                 "start the server with more of them (ulimit -n), or end other clients".to_owned()
             }
             Notice::ClientRefused { why: Refused::NoThread, .. } => {
-                "see ulimit -u and the control group's pids.max, or end other clients".to_owned()
+                "see ulimit -u and the cgroup's pids.max, or end other clients".to_owned()
             }
             Notice::ClientDisplaced { .. } => {
                 "it may connect again when it has a question".to_owned()
