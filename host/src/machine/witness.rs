@@ -10,13 +10,14 @@
 //! is told of signals that are sent to each process of a program by itself.
 //!
 //! Invariants
-//! - The witness blocks all signals that it can from its first instruction on. It executes nothing
-//!   but system calls, so no lock of this process matters to it.
-//! - Where the system has `close_range`, its only descriptor is its end of the pipe.
+//! - The witness blocks all signals from its first instruction on, except those of faults and those
+//!   that no process can block. It takes no lock and no memory, so none of this process matters.
+//! - Where the system has `close_range`, its only descriptor is its end of the pipe. It keeps no
+//!   directory busy but the root.
 //! - It ends with the thread that started it, and when it is dropped. No `wait` without `__WALL`
 //!   finds it meanwhile, and no SIGCHLD is sent.
-//! - Neither its name nor its arguments are those of this process, so what ends processes by name
-//!   does not take it for one. Only its executable file is the same.
+//! - Its name is not that of this process, and if /proc is there its arguments are not either. So
+//!   what ends processes by name does not take it for one. Its executable file is the same.
 //!
 //! Lock: none.
 
@@ -188,6 +189,7 @@ fn watch(
         if place == WitnessPlace::Apart {
             libc::setpgid(0, 0);
         }
+        libc::chdir(c"/".as_ptr());
         if number > 0 {
             libc::syscall(libc::SYS_close_range, 0, number - 1, 0);
         }

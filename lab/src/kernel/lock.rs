@@ -9,7 +9,7 @@
 //!
 //! Lock: an advisory one on the file, which goes with the process, however that ends. A child that
 //! has not yet executed its program has the file too, for a moment. So the lock is given up by
-//! name.
+//! a call of its own.
 
 use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};

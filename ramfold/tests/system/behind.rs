@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::programs::{Rig, rig, rig_of, texts};
 use crate::rig::{
-    BINARY, eventually, from_env, needs, needs_root, refusal, signal, succeed, tool, within,
+    BINARY, Space, eventually, from_env, needs, needs_root, refusal, signal, succeed, tool, within,
 };
 
 /// Half of what the programs fill.
@@ -141,6 +141,7 @@ fn what_a_full_disk_refuses_stays_in_memory() {
     if !needs_root() || !needs(&["unshare", "mount"]) {
         return;
     }
+    let _space = Space::Names.enter();
     for way in ["userfaultfd", "closed"] {
         let disk = rig.scratch.path("small");
         std::fs::create_dir_all(&disk).expect("it can be made");

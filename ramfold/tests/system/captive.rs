@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::rig::{
-    BINARY, Nbd, Process, Scratch, eventually, needs, noise, ramfold, refusal, succeed, tool,
+    BINARY, Nbd, Process, Scratch, Space, eventually, needs, noise, ramfold, refusal, succeed, tool,
 };
 
 /// A server for a command, whose directory for temporary files is a test's own.
@@ -289,8 +289,8 @@ fn a_server_may_end_with_the_process_that_started_it() {
     assert!(!socket.exists() && !pid.exists(), "it ended as at SIGTERM");
 }
 
-/// The parent ends before the server can ask to be told. A shell waits until that is so, in a name
-/// space of its own, where no process besides the first takes orphans.
+/// The parent ends before the server can ask to be told. A shell waits until that is so, in a
+/// namespace of its own, where no process besides the first takes orphans.
 #[test]
 fn a_parent_that_is_gone_already_is_noticed() {
     let mut space = tool("unshare");
@@ -299,6 +299,7 @@ fn a_parent_that_is_gone_already_is_noticed() {
         println!("skipped: needs a PID namespace");
         return;
     }
+    let _space = Space::Names.enter();
     let scratch = Scratch::new();
     let said = scratch.path("said");
     let orphan = format!(

@@ -15,7 +15,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::programs::{Rig, children, folds, rig_of, texts};
-use crate::rig::{BINARY, Scratch, Stopped, eventually, needs, needs_root, refusal, succeed, tool};
+use crate::rig::{
+    BINARY, Scratch, Space, Stopped, eventually, needs, needs_root, refusal, succeed, tool,
+};
 
 const EDGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/edges.c");
 const MEMORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c");
@@ -358,6 +360,7 @@ fn a_library_that_cannot_be_executed_from_anywhere_is_told() {
     if !needs_root() || !needs(&["unshare", "mount"]) {
         return;
     }
+    let _space = Space::Names.enter();
     let scratch = Scratch::new();
     for name in ["run", "tmp"] {
         std::fs::create_dir(scratch.path(name)).expect("it can be made");

@@ -84,7 +84,7 @@ fn a_process_that_has_a_disk_in_another_name_space_is_named() {
     if !needs_mount(&["mkfs.ext4", "unshare"]) {
         return;
     }
-    let _space = Space::Mount.enter();
+    let _space = Space::Alone.enter();
     let spot = Spot::new("elsewhere");
     spot.mount(&["--size", "64M"]);
     let mut holder = Command::new("unshare");

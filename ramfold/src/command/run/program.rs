@@ -119,14 +119,16 @@ impl Program {
                 return Ok(End(status));
             }
             let came: Vec<Origin> = self.signals.wait().collect();
-            came.iter().filter(|it| it.signal != SIGCHLD).for_each(|it| self.pass(it));
+            // What came together is judged together, so that none is old at its turn.
+            let end = Instant::now() + PATIENCE;
+            came.iter().filter(|it| it.signal != SIGCHLD).for_each(|it| self.pass(it, end));
         }
     }
 
-    fn pass(&mut self, signal: &Origin) {
+    fn pass(&mut self, signal: &Origin, end: Instant) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Some(pid), Some(named)) = (pid, Signal::from_named_raw(signal.signal))
-            && !self.group.has(pid, signal)
+            && !self.group.has(pid, signal, end)
         {
             // It may have ended a moment ago.
             let _ = kill_process(pid, named);
@@ -137,16 +139,17 @@ impl Program {
 /// Whether the program has got a signal without us.
 ///
 /// ```text
+///   a terminal sent it (a key, a new size)                   has it, if it is in the group
+///
 ///   told to the witness       signal was sent to             so the program
 ///   in our group   apart
 ///   no             no         this process                   gets it from us
 ///   yes            no         the process group              has it, if it is in the group
-///   yes            yes        processes by name or by list   has it if systemd sent it, and
-///                                                            gets it from us otherwise
+///   yes            yes        processes by file or by list   has it if systemd sent it to the
+///                                                            cgroup, gets it from us otherwise
 /// ```
 ///
-/// Invariant: in doubt the program gets it from us. It may then get a signal twice, but it never
-/// misses one that only reached this process.
+/// Invariant: in doubt the program gets it from us, and may then get it twice.
 struct Group {
     witnesses: Option<[Ear; 2]>,
     /// When the program was there. What came before did not reach it.
@@ -162,6 +165,11 @@ struct Ear {
 impl Group {
     /// Signals of these numbers are watched from now on, if the system allows it.
     fn watch(signals: &[i32]) -> Group {
+        // The first child in a new namespace would be its process 1, and end it by its end.
+        let space = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+        if space("pid") != space("pid_for_children") {
+            return Group { witnesses: None, begun_ns: 0 };
+        }
         let ear = |place| {
             let witness = Witness::start(signals, place).ok()?;
             Some(Ear { witness, told: Vec::new() })
@@ -171,29 +179,34 @@ impl Group {
         Group { witnesses: both, begun_ns: 0 }
     }
 
-    fn has(&mut self, program: Pid, signal: &Origin) -> bool {
-        let is_of_kernel = matches!(signal.cause, Cause::Kernel);
-        let sender = match &signal.process {
-            _ if is_of_kernel => 0,
-            Some(process) => process.pid,
-            None => return false,
+    /// The witnesses have until `end` to be told of it.
+    fn has(&mut self, program: Pid, signal: &Origin, end: Instant) -> bool {
+        let is_in_group = getpgid(Some(program)) == Ok(getpgrp());
+        let sender = match (&signal.cause, &signal.process) {
+            // The kernel sends these for a terminal, to the group. A hangup it sends to the leader
+            // of a session alone, or to the group, and a timer to its process.
+            (Cause::Kernel, _) if [SIGINT, SIGQUIT, SIGWINCH].contains(&signal.signal) => {
+                return is_in_group;
+            }
+            (Cause::Kernel, _) => 0,
+            (_, Some(process)) => process.pid,
+            (_, None) => return false,
         };
-        let wanted = Wanted { signal: signal.signal, sender, begun_ns: self.begun_ns };
-        self.was_told(program, &wanted).unwrap_or_else(|| {
+        let wanted = Wanted { signal: signal.signal, sender, begun_ns: self.begun_ns, end };
+        self.was_told(program, &wanted, is_in_group).unwrap_or_else(|| {
             self.witnesses = None;
-            // The kernel sends those of a terminal to the group, and timers to their process.
-            is_of_kernel && signal.signal != SIGALRM
+            false
         })
     }
 
-    /// What the witnesses say of it. `None` if they are gone.
-    fn was_told(&mut self, program: Pid, wanted: &Wanted) -> Option<bool> {
+    /// Whether the witnesses say that the program has it. `None` if they are gone.
+    fn was_told(&mut self, program: Pid, wanted: &Wanted, is_in_group: bool) -> Option<bool> {
         let [near, apart] = self.witnesses.as_mut()?;
         if !near.hears(wanted)? {
             return Some(false);
         }
-        let is_in_group = getpgid(Some(program)) == Ok(getpgrp());
-        Some(is_manager(wanted.sender) || is_in_group && !apart.hears(wanted)?)
+        let of_manager = is_manager(wanted.sender) && is_in_cgroup(program);
+        Some(of_manager || is_in_group && !apart.hears(wanted)?)
     }
 }
 
@@ -202,14 +215,15 @@ struct Wanted {
     signal: i32,
     sender: i32,
     begun_ns: u64,
+    /// Until when its witness may be told of it.
+    end: Instant,
 }
 
 impl Ear {
     /// Whether the witness is told of the signal, or was a moment ago. `None` if it is gone.
     fn hears(&mut self, wanted: &Wanted) -> Option<bool> {
-        let end = Instant::now() + PATIENCE;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = wanted.end.saturating_duration_since(Instant::now());
             // All that is there is taken first, so that it never fills the pipe.
             let wait = if self.knows(wanted) { Duration::ZERO } else { left };
             match self.witness.next(wait).ok()? {
@@ -233,6 +247,15 @@ impl Ear {
 fn is_manager(sender: i32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{sender}/comm"));
     name.is_ok_and(|name| name.trim_end() == MANAGER)
+}
+
+/// Whether a manager that stops our cgroup stops the program too.
+fn is_in_cgroup(program: Pid) -> bool {
+    let of = |process: &str| std::fs::read_to_string(format!("/proc/{process}/cgroup"));
+    match (of("self"), of(&program.as_raw_nonzero().to_string())) {
+        (Ok(own), Ok(its)) => own == its,
+        _ => false,
+    }
 }
 
 /// The path of a program that the system takes for none, if it is a script that names no

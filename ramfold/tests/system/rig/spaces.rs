@@ -9,7 +9,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many there are of each.
-static COUNTS: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+static COUNTS: Mutex<[usize; 3]> = Mutex::new([0; 3]);
 static ENDED: Condvar = Condvar::new();
 
 /// What cannot be while there is one of the other kind.
@@ -17,6 +17,8 @@ static ENDED: Condvar = Condvar::new();
 pub(crate) enum Space {
     Mount,
     Names,
+    /// A mount and a namespace that has a copy of it: nothing else is beside them.
+    Alone,
 }
 
 /// One of them, until dropped.
@@ -26,8 +28,12 @@ impl Space {
     /// Waits until there is none of the other kind. A thread may hold several mounts: while it has
     /// one, no other thread may wait before it.
     pub(crate) fn enter(self) -> Entered {
-        let other = [Space::Names, Space::Mount][self as usize];
-        let occupied = |counts: &mut [usize; 2]| counts[other as usize] > 0;
+        let others: &[Space] = match self {
+            Space::Mount => &[Space::Names, Space::Alone],
+            Space::Names => &[Space::Mount, Space::Alone],
+            Space::Alone => &[Space::Mount, Space::Names, Space::Alone],
+        };
+        let occupied = |counts: &mut [usize; 3]| others.iter().any(|&it| counts[it as usize] > 0);
         let counts = ENDED.wait_while(counts(), occupied);
         counts.unwrap_or_else(PoisonError::into_inner)[self as usize] += 1;
         Entered(self)
@@ -42,6 +48,6 @@ impl Drop for Entered {
 }
 
 /// Whole whenever the lock is free: a test that fails drops what it entered.
-fn counts() -> MutexGuard<'static, [usize; 2]> {
+fn counts() -> MutexGuard<'static, [usize; 3]> {
     COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
