@@ -319,7 +319,7 @@ fn name_of(pid: u32) -> String {
 fn a_signal_to_the_process_group_comes_once() {
     let Some(rig) = rig(&["cc"]) else { return };
     let script = "trap '' USR1; sleep 60 & trap 'echo got' USR1; echo ready; \
-                  for turn in 1 2 3 4 5 6 7 8 9; do wait; done";
+                  for turn in 1 2 3 4 5 6 7 8 9 10; do wait; done";
     let mut command = Command::new(BINARY);
     command.args(["run", "--quiet", "--", "sh", "-c", script]);
     command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
@@ -346,6 +346,11 @@ fn a_signal_to_the_process_group_comes_once() {
     assert_eq!(others.len(), 2, "one in the group, and one apart");
     // By name or by file, which does not reach the program.
     comes_once(&format!("kill -USR1 {pid} {} {}", others[0], others[1]));
+    // As a manager does that ends each process of a service. Its name is looked at.
+    let manager = rig.scratch.path("systemd");
+    std::fs::copy("/bin/sh", &manager).expect("there is room");
+    let all = format!("{pid} {} {} {}", children(pid)[0], others[0], others[1]);
+    comes_once(&format!("{} -c 'kill -USR1 {all}; sleep 0.3'", manager.display()));
     others.iter().for_each(|&other| signal(other, "KILL"));
     comes_once(&format!("kill -USR1 {pid}"));
     succeed(Command::new("sh").args(["-c", &format!("kill -KILL {group}")]));
