@@ -6,12 +6,13 @@
 //! ```
 //!
 //! The system does not say whether a signal was sent to one process or to many. A process that
-//! passes signals on has to know, because its child would get one twice. A witness in another group
-//! is told of signals that are sent to each process of a program by itself.
+//! passes signals on has to know, because its child would get one twice. A witness in a group of its
+//! own gets a signal only if the sender chose each process by itself, by file or from a list.
 //!
 //! Invariants
 //! - The witness blocks all signals from its first instruction on, except those of faults and those
-//!   that no process can block. It takes no lock and no memory, so none of this process matters.
+//!   that no process can block. It takes no lock and allocates nothing, because a lock that another
+//!   thread held at the clone stays locked in it.
 //! - Where the system has `close_range`, its only descriptor is its end of the pipe. It keeps no
 //!   directory busy but the root.
 //! - It ends with the thread that started it, and when it is dropped. No `wait` without `__WALL`
@@ -82,8 +83,8 @@ impl Witness {
         let blocked = Blocked::all_except(&[])?;
         let zero: libc::c_long = 0;
         // SAFETY: the new process has its own copy of the memory, and goes on here. No signal is
-        // sent at its end. It makes system calls only, and never returns. All arguments are 0, so
-        // their order, which differs between machines, does not matter.
+        // sent at its end. It takes no lock, allocates nothing and never returns. All arguments are
+        // 0, so their order, which differs between machines, does not matter.
         let pid = match unsafe { libc::syscall(libc::SYS_clone, zero, zero, zero, zero, zero) } {
             -1 => return Err(io::Error::last_os_error()),
             0 => watch(&set, tells.as_raw_fd(), parent, place, arguments),
@@ -173,8 +174,8 @@ fn watch(
     arguments: Range<usize>,
 ) -> ! {
     let number = pipe.unsigned_abs();
-    // SAFETY: system calls. The arguments lie in the stack of this process, which is a copy, and
-    // nothing in it reads them any more. Without `close_range` it keeps its descriptors.
+    // SAFETY: system calls, whose strings are constants. The system says where the arguments lie:
+    // in the stack of this process, which is a copy and writable. Nothing in it reads them any more.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         if u32::try_from(libc::getppid()) != Ok(parent) {
