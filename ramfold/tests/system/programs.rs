@@ -361,7 +361,7 @@ fn a_signal_to_the_process_group_comes_once() {
 fn a_key_that_interrupts_comes_once() {
     let Some(rig) = rig(&["cc"]).filter(|_| needs(&["setsid"])) else { return };
     let script = "trap '' INT; sleep 60 & trap 'echo got' INT; echo ready; \
-                  for turn in 1 2 3 4; do wait; done";
+                  for turn in 1 2 3 4 5 6 7 8; do wait; done";
     // A shell cannot trap what was ignored when it began, as of a test in the background.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,QUIT", "setsid", "--ctty", BINARY, "run", "--quiet", "--"]);
@@ -370,11 +370,14 @@ fn a_key_that_interrupts_comes_once() {
     let mut terminal = Terminal::start(&mut command, (80, 24));
     let is_there = |word: &'static str| move |lines: &[String]| lines.join("\n").contains(word);
     terminal.until("the program", is_there("ready"));
-    terminal.press(b"\x03");
-    terminal.until("its handler", is_there("got"));
-    // A second one would come after less.
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(terminal.bytes().matches("got").count(), 1, "{:?}", terminal.lines());
+    // A second one that comes at once may become one with the first, but not each time.
+    for presses in 1..=4 {
+        terminal.press(b"\x03");
+        let came = || terminal.bytes().matches("got").count();
+        eventually("its handler", || came() >= presses);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(came(), presses, "{:?}", terminal.lines());
+    }
     terminal.press(b"\x1c");
     terminal.wait();
 }
