@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The system does not say whether a signal was sent to one process or to many. A process that
-//! passes signals on has to know, because its child would get one twice. A witness in a group of its
-//! own gets a signal only if the sender chose each process by itself, by file or from a list.
+//! passes signals on has to know, because its child would get one twice. A witness in a group of
+//! its own gets a signal only if the sender chose each process by itself, by file or from a list.
 //!
 //! Invariants
 //! - The witness blocks all signals from its first instruction on, except those of faults and those
@@ -175,7 +175,8 @@ fn watch(
 ) -> ! {
     let number = pipe.unsigned_abs();
     // SAFETY: system calls, whose strings are constants. The system says where the arguments lie:
-    // in the stack of this process, which is a copy and writable. Nothing in it reads them any more.
+    // in the stack of this process, which is a copy and writable. Nothing in it reads them any
+    // more.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
         if u32::try_from(libc::getppid()) != Ok(parent) {
