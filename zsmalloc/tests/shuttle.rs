@@ -17,7 +17,7 @@
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" cargo test -p ramfold-zsmalloc --features study \
 //!     --profile model --test shuttle
-//!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 8000 for each kind
+//!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 4000 for each kind
 //!     RAMFOLD_SHUTTLE_SEED=...           what was printed by a run that failed
 //! ```
 //!
@@ -45,7 +45,7 @@ use shuttle::sync::Mutex;
 use shuttle::{Config, FailurePersistence, Runner, thread};
 
 /// Schedules of a kind, if not asked for otherwise.
-const SCHEDULES: u64 = 8000;
+const SCHEDULES: u64 = 4000;
 /// Preemptions of a PCT schedule, and one.
 const DEPTH: usize = 5;
 const WORKERS: usize = 2;

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 use crate::programs::{Rig, children, folds, rig_of, texts};
 use crate::rig::{
-    BINARY, Scratch, Space, Stopped, eventually, needs, needs_root, refusal, succeed, tool,
+    BINARY, Scratch, Space, Stopped, built, eventually, needs, needs_root, refusal, succeed, tool,
 };
 
 const EDGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/edges.c");
@@ -47,7 +47,7 @@ fn right(claim: &str) -> Option<[String; 2]> {
 
 /// The same with a claim of another program.
 #[track_caller]
-pub(crate) fn right_in(source: &str, claim: &str) -> Option<[String; 2]> {
+pub(crate) fn right_in(source: &'static str, claim: &str) -> Option<[String; 2]> {
     let rig = rig_of(source, &["cc"])?;
     let mut said = [String::new(), String::new()];
     for way in ways(&rig) {
@@ -336,8 +336,7 @@ fn a_program_may_be_stopped_and_go_on() {
 #[test]
 fn memory_goes_to_the_process_that_uses_it() {
     let Some(rig) = rig_of(EDGES, &["cc"]) else { return };
-    let rests = rig.scratch.path("rests");
-    succeed(tool("cc").args(["-O1", "-pthread", "-o"]).arg(&rests).arg(MEMORY));
+    let rests = built(MEMORY, &["cc"], rig.scratch.path("rests"));
     let script = "mkfifo line; exec 3<>line; \"$0\" rests <&3 >said & \
                   until grep -q rests said; do sleep 0.1; done; \"$1\" loops; \
                   echo >&3; wait; cat said";

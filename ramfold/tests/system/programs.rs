@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::rig::{BINARY, Scratch, Terminal, eventually, needs, needs_root, signal, succeed, tool};
+use crate::rig::{
+    BINARY, Scratch, Terminal, built, eventually, needs, needs_root, signal, succeed, tool,
+};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c");
 const LIMIT: &str = "32M";
@@ -30,15 +32,12 @@ pub(crate) fn rig(compiler: &[&str]) -> Option<Rig> {
 }
 
 /// The same with another program.
-pub(crate) fn rig_of(source: &str, compiler: &[&str]) -> Option<Rig> {
+pub(crate) fn rig_of(source: &'static str, compiler: &[&str]) -> Option<Rig> {
     let scratch = Scratch::new();
     if !needs(&compiler[..1]) || !folds(&scratch) {
         return None;
     }
-    let program = scratch.path("memory");
-    let mut built = tool(compiler[0]);
-    built.args(&compiler[1..]).args(["-O1", "-pthread", "-o"]).arg(&program).arg(source);
-    succeed(&mut built);
+    let program = built(source, compiler, scratch.path("memory"));
     Some(Rig { scratch, program })
 }
 

@@ -1,5 +1,6 @@
 //! The parts that the tests are built from.
 
+mod built;
 mod certificates;
 mod nbd;
 mod pages;
@@ -14,6 +15,7 @@ mod tools;
 mod tree;
 mod way;
 
+pub(crate) use built::built;
 pub(crate) use certificates::{certificates, certificates_within, shell_in};
 pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
