@@ -70,10 +70,12 @@ mod tests {
     /// Documents, charts and `lab compare` read records by these names.
     #[test]
     fn no_study_has_lost_a_field_of_its_newest_record() {
+        let newest = newest_fields();
+        assert!(!newest.is_empty(), "there are records");
         for study in STUDIES {
             let known: Vec<String> = study.fields.iter().flat_map(|field| field.names()).collect();
-            for field in newest_fields(study.name) {
-                let there = field == "runs" || known.contains(&field);
+            for field in newest.get(study.name).into_iter().flatten() {
+                let there = field == "runs" || known.contains(field);
                 assert!(there, "{}: the newest record has {field}", study.name);
             }
         }

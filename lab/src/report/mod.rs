@@ -159,13 +159,21 @@ fn from_table(plot: &Plot, shown: &Shown, published: &Published) -> Curve {
     Curve { name: shown.name.to_owned(), origin: Origin::Published, points }
 }
 
-/// The fields of the rows of a study's newest record; none if it has no record.
+/// The fields of the rows of the newest record of each study that has one, by the study's name.
 #[cfg(test)]
-pub(crate) fn newest_fields(study: &str) -> Vec<String> {
-    let records = kept::own().expect("they are part of the repository");
-    let of_study: Vec<&Record> = records.iter().filter(|record| record.study == study).collect();
-    let newest = kept::newest(&of_study).into_iter().max_by_key(|(_, record)| &record.date);
-    newest.map_or_else(Vec::new, |(row, _)| row.fields().map(|(name, _)| name.to_owned()).collect())
+pub(crate) fn newest_fields() -> std::collections::BTreeMap<String, Vec<String>> {
+    let mut studies = std::collections::BTreeMap::<_, Vec<Record>>::new();
+    for record in kept::own().expect("they are part of the repository") {
+        studies.entry(record.study.clone()).or_default().push(record);
+    }
+    let fields = |records: Vec<Record>| {
+        let records: Vec<&Record> = records.iter().collect();
+        let newest = kept::newest(&records).into_iter().max_by_key(|(_, record)| &record.date);
+        newest.map_or_else(Vec::new, |(row, _)| {
+            row.fields().map(|(name, _)| name.to_owned()).collect()
+        })
+    };
+    studies.into_iter().map(|(study, records)| (study, fields(records))).collect()
 }
 
 #[cfg(test)]
