@@ -3,6 +3,7 @@
 //! ```text
 //!   gate ----> turn, still     forks
 //!   names ---> heap ----> yard what the standard library asks for
+//!   bytes                      what the compiler asks for
 //!              strand ----'    threads with stacks of their own
 //!                `--> pristine our variables, for a forked child
 //!   crossing -----' strands    threads of the program on stacks of ours
@@ -32,6 +33,8 @@ pub(crate) mod turn;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod yard;
 
+#[cfg(any(inside_program, all(test, target_arch = "x86_64", not(loom))))]
+mod bytes;
 #[cfg(inside_program)]
 mod heap;
 #[cfg(inside_program)]

@@ -6,7 +6,7 @@
 //!   threads     errno, thread-local storage     the strand that runs
 //!   system      read, mmap, futex by syscall    the kernel
 //!   unwinding   none: a panic ends the process with its message
-//!   strings     memcpy and the like             the program's C library has these
+//!   strings     memcpy and the like             `bytes`
 //! ```
 //!
 //! Invariant: nothing here reads or writes what the program's C library keeps.

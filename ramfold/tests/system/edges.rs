@@ -88,6 +88,19 @@ fn a_heap_that_a_library_began_goes_on() {
     }
 }
 
+/// The library that folds must not call them: they wait for the thread that they run in.
+#[test]
+fn a_program_may_have_functions_by_names_of_the_c_library() {
+    const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/own.c");
+    let Some(rig) = rig_of(OWN, &["cc", "-fno-builtin", "-rdynamic"]) else { return };
+    for way in ways(&rig) {
+        let mut command = rig.run(&["--limit", LIMIT, "--"]);
+        let output = command.arg(&rig.program).env("RAMFOLD_PATH", way).output();
+        let (out, err) = texts(&output.expect("it starts"));
+        assert!(out == "right\n" && err.contains("pages left"), "{way}: {out}{err}");
+    }
+}
+
 /// Two libraries in one process once waited for each other.
 #[test]
 fn a_run_in_a_run_folds_within_its_own_limit() {
