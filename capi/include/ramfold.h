@@ -19,10 +19,12 @@
  * RAMFOLD_OK. Handles may be freed in any order: a pool keeps its memory, and a region its pager.
  * There are at most 65536 handles at a time.
  *
- * THREADS. Every function may be called by any thread at any time, except in a signal handler. A
- * handle may be freed while other threads are in calls with it. These calls end as if they had come
- * first, and what the handle named ends with the last of them. The bytes of a region are the
- * program's: it must not touch them once ramfold_region_unmap was called.
+ * THREADS. Every function may be called by any thread at any time, except in a signal handler and in
+ * a destructor of thread-specific data (pthread_key_create). A thread that is cancelled
+ * (pthread_cancel) ends after the call that it is in. A handle may be freed while other threads are
+ * in calls with it. These calls end as if they had come first, and what the handle named ends with
+ * the last of them. The bytes of a region are the program's: it must not touch them once
+ * ramfold_region_unmap was called.
  *
  * FORK. In a forked child every handle of the parent is answered with RAMFOLD_ERROR_FORKED, because
  * its memory is not there. The child may make handles of its own. Regions are not inherited,

@@ -22,7 +22,7 @@ mod structures;
 
 use crate::code::{Code, Failure, MESSAGE_MAX, with_last_message};
 use crate::handles::{HANDLES, Kind};
-use pointers::{copy_out, give};
+use pointers::{copy_out, expect, give};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,14 +30,15 @@ use std::sync::Arc;
 /// A handle, as C has it.
 type Handle = *mut c_void;
 
-/// Answers a call of C: with 0, or with the code of what went wrong.
+/// Answers a call of C: with 0, or with the code of what went wrong. The thread is not cancelled in
+/// it.
 fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
     // What was half done by a panic is what other threads may see of it as well: locks are given
     // up, and their values are whole.
     let worked = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(test)]
         tests::panic_if_asked();
-        work()
+        host::thread::uncancelled(work)
     }));
     let answer = worked.unwrap_or_else(|panic| {
         let text = panic_text(&*panic);
@@ -76,10 +77,9 @@ unsafe fn hand_over<T: Kind>(
     to: *mut Handle,
     make: impl FnOnce() -> Result<Arc<T>, Failure>,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's contract.
-    unsafe { give(to, std::ptr::null_mut())? };
+    expect(to)?;
     let number = HANDLES.insert(make()?)?;
-    // SAFETY: as above.
+    // SAFETY: the caller's contract.
     unsafe { give(to, std::ptr::without_provenance_mut(number as usize)) }
 }
 

@@ -334,6 +334,9 @@ def array(object, dtype=None, *, order="K", limit=None, codec=None, shuffle="aut
         is_fortran = source.flags.f_contiguous and not source.flags.c_contiguous
         order = "F" if is_fortran else "C"
     made = empty(source.shape, dtype, order, limit=limit, codec=codec, shuffle=shuffle)
+    # An element of a dtype such as ("i4", (3,)) is an array, and gets its value everywhere.
+    if within := made.ndim - source.ndim:
+        source = source.reshape(source.shape + (1,) * within)
     np.copyto(made, source, casting="unsafe")
     return made
 
@@ -391,6 +394,8 @@ def _read_into(file, array):
                 count = file.readinto(view[done:])
                 if not count:
                     raise EOFError("the file ends before the array is full")
+                if not 0 < count <= view.nbytes - done:
+                    raise OSError(f"the file says that it read {count} bytes of {view.nbytes - done}")
                 done += count
         finally:
             view.release()

@@ -162,6 +162,11 @@ class TypedStore(MutableMapping):
             raise KeyError(key)
         return self._loads(value)
 
+    def get(self, key, default=None):
+        """The value of a key; ``default`` if there is no such key."""
+        value = self.store.get(self._key_dumps(key))
+        return default if value is None else self._loads(value)
+
     def __setitem__(self, key, value):
         self.store[self._key_dumps(key)] = self._dumps(value)
 
@@ -188,7 +193,7 @@ class TypedStore(MutableMapping):
         name = self._key_dumps(key)
         value = self.store.pop(name, None)
         if value is not None:
-            return self._loaded(name, value)
+            return self._loaded(name, value, self._loads)
         if default is _NONE:
             raise KeyError(key)
         return default
@@ -196,8 +201,7 @@ class TypedStore(MutableMapping):
     def popitem(self):
         """Delete any key, and return it with its value."""
         name, value = self.store.popitem()
-        loaded = self._loaded(name, value)
-        return self._key_loads(name), loaded
+        return self._loaded(name, value, lambda value: (self._key_loads(name), self._loads(value)))
 
     def setdefault(self, key, default=None):
         """The value of a key. If there is no such key, it gets ``default``."""
@@ -207,10 +211,10 @@ class TypedStore(MutableMapping):
             value = self.store.setdefault(name, self._dumps(default))
         return self._loads(value)
 
-    def _loaded(self, name, value):
+    def _loaded(self, name, value, loads):
         """What was taken out. It is put back if it cannot be read."""
         try:
-            return self._loads(value)
+            return loads(value)
         except BaseException:
             self.store.setdefault(name, value)
             raise

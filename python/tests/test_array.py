@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import io
 import os
 import pickle
 import tempfile
@@ -27,6 +28,21 @@ class Making(unittest.TestCase):
                 self.assertEqual((array.shape, array.dtype), (expected.shape, expected.dtype))
                 self.assertEqual(array.flags.f_contiguous, expected.flags.f_contiguous)
                 self.assertTrue(array.is_folded and isinstance(array, np.ndarray))
+
+    def test_elements_may_be_arrays(self):
+        dtype = np.dtype(("i4", (3,)))
+        for source in [np.array([1, 2, 3]), np.arange(2), np.int64(7), [1, 2, 3], [4, 5]]:
+            made = ramfold.array(source, dtype)
+            np.testing.assert_array_equal(made, np.array(source, dtype))
+
+    def test_a_file_that_counts_wrongly_is_refused(self):
+        class File(io.BytesIO):
+            def readinto(self, into):
+                return self.count
+
+        for File.count in [-1, 4097]:
+            with self.assertRaisesRegex(OSError, "read"):
+                ramfold.fromfile(File(bytes(4096)), np.uint8, 4096)
 
     def test_copies_keep_their_order(self):
         rows = np.arange(12).reshape(3, 4)

@@ -304,6 +304,15 @@ class Typed(unittest.TestCase):
             with self.assertRaisesRegex(KeyError, "a field"):
                 take()
         self.assertEqual(dict(store.store), {b"a": b"1", b"b": b"2"})
+        with self.assertRaisesRegex(KeyError, "a field"):
+            store.get("a", 7)
+        self.assertEqual(store.get("c", 7), 7)
+        store.clear()
+        store = ramfold.TypedStore(ramfold.Store(), str.encode, bytes.decode)
+        store.store[b"\xff"] = b"its key is no text"
+        with self.assertRaises(UnicodeDecodeError):
+            store.popitem()
+        self.assertEqual(dict(store.store), {b"\xff": b"its key is no text"})
         store.clear()
         self.assertEqual(len(store), 0)
 

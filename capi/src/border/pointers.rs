@@ -130,15 +130,19 @@ pub(super) unsafe fn items<'call, T: Copy>(
     Ok(unsafe { std::slice::from_raw_parts(from, len) })
 }
 
+/// An error if a result has no place. A call looks before it does anything, and writes afterwards:
+/// after an error nothing was done, and what it reads may lie where the result goes.
+pub(super) fn expect<T>(to: *mut T) -> Result<(), Failure> {
+    if to.is_null() { Err(null()) } else { Ok(()) }
+}
+
 /// Writes a result.
 ///
 /// # Safety
 ///
 /// `to` is NULL, or a `T` may be written there.
 pub(super) unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Failure> {
-    if to.is_null() {
-        return Err(null());
-    }
+    expect(to)?;
     // SAFETY: the caller's contract.
     unsafe { to.write_unaligned(value) };
     Ok(())

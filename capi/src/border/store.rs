@@ -4,7 +4,7 @@
 //! program.
 
 use super::pointers::{
-    bytes, copy_out, element, give, items, null, report, settings, taken, tell_done,
+    bytes, copy_out, element, expect, give, items, null, report, settings, taken, tell_done,
 };
 use super::structures::{MemoryFigures, MemorySettings, PoolFigures, PoolSettings};
 use super::{Handle, free, guard, hand_over, lookup, text};
@@ -129,7 +129,12 @@ pub(crate) unsafe extern "C" fn ramfold_dictionary_new(
             if content.is_empty() {
                 return Err(Code::Argument.because("a dictionary has at least one byte"));
             }
-            Ok(Arc::new(Dictionary::new(content.to_vec())))
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(size).map_err(|_| {
+                Code::NoMemory.because("the system has no memory for a copy of the dictionary")
+            })?;
+            copy.extend_from_slice(content);
+            Ok(Arc::new(Dictionary::new(copy)))
         };
         // SAFETY: the header's contract for results.
         unsafe { hand_over(dictionary, make) }
@@ -224,13 +229,11 @@ pub(crate) unsafe extern "C" fn ramfold_pool_put(
 ) -> c_int {
     guard(|| {
         let pool = lookup::<ValuePool>(pool)?;
-        // SAFETY: the header's contract for arrays and results.
-        let bytes = unsafe {
-            give(value, 0)?;
-            bytes(start, size)?
-        };
+        expect(value)?;
+        // SAFETY: the header's contract for arrays.
+        let bytes = unsafe { bytes(start, size)? };
         let number = pool.put(bytes)?;
-        // SAFETY: as above.
+        // SAFETY: the header's contract for results.
         unsafe { give(value, number) }
     })
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ramfold.h"
@@ -196,7 +197,14 @@ static void check_values(ramfold_memory *memory, const char *codec)
     OK(ramfold_pool_put(pool, NULL, 0, values));
     CHECK(ramfold_pool_put(pool, bytes, 1, NULL) == RAMFOLD_ERROR_ARGUMENT);
     CHECK(ramfold_pool_get(pool, values[0], back, NULL) == RAMFOLD_ERROR_ARGUMENT);
-    size_t size = 1;
+    uint64_t place = 77; /* of the value, and of its number afterwards */
+    CHECK(ramfold_pool_put(pool, bytes, sizeof bytes, &place) == RAMFOLD_ERROR_ARGUMENT);
+    CHECK(place == 77);
+    OK(ramfold_pool_put(pool, &place, sizeof place, &place));
+    size_t size = sizeof place;
+    OK(ramfold_pool_get(pool, place, &place, &size));
+    CHECK(place == 77 && size == sizeof place);
+    size = 1;
     CHECK(ramfold_pool_get(pool, values[0], NULL, &size) == RAMFOLD_ERROR_ARGUMENT);
     CHECK(ramfold_pool_size(pool, values[0], NULL) == RAMFOLD_ERROR_ARGUMENT);
     OK(ramfold_pool_free(pool));
@@ -708,6 +716,51 @@ static void check_small_regions(ramfold_pager *pager)
     OK(ramfold_region_unmap(regions[0]));
 }
 
+/* Works on a region until it is cancelled, by touches or by calls. */
+struct cancelled {
+    ramfold_region *region;
+    int touches;
+};
+
+static void *work_until_cancelled(void *argument)
+{
+    struct cancelled *work = argument;
+    void *data = NULL;
+    OK(ramfold_region_data(work->region, &data, NULL));
+    for (size_t at = 0;; at = (at + 4096) % (4 * MIB)) {
+        if (work->touches) {
+            ((volatile unsigned char *)data)[at] = 7;
+        } else {
+            OK(ramfold_region_pin(work->region, at, 4096));
+            OK(ramfold_region_unpin(work->region, at, 4096));
+            OK(ramfold_region_advise(work->region, at, 4096, RAMFOLD_ADVICE_PAGE_OUT));
+        }
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void check_cancelled_threads(ramfold_pager *pager)
+{
+    ramfold_region_config config = {0};
+    config.size = sizeof config;
+    config.resident_limit = MIB;
+    for (int touches = 0; touches < 2; touches++) {
+        struct cancelled work = {NULL, touches};
+        OK(ramfold_region_map(pager, 4 * MIB, &config, &work.region));
+        for (int round = 0; round < 60; round++) {
+            pthread_t thread;
+            void *end = NULL;
+            CHECK(pthread_create(&thread, NULL, work_until_cancelled, &work) == 0);
+            struct timespec time = {0, 1000000 + round * 10000};
+            nanosleep(&time, NULL);
+            CHECK(pthread_cancel(thread) == 0);
+            CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
+        }
+        OK(ramfold_region_unmap(work.region));
+    }
+}
+
 static void check_regions(int mode)
 {
     ramfold_memory *memory = new_memory();
@@ -715,6 +768,7 @@ static void check_regions(int mode)
     check_region(pager, 0);
     check_region(pager, 4 * MIB);
     check_threads_in_a_region(pager);
+    check_cancelled_threads(pager);
     check_elements(pager);
     check_densities(pager);
     check_small_regions(pager);

@@ -242,9 +242,10 @@ impl Protection {
     unsafe fn write(&self, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
         self.expect_memory(dst);
         let (to, len) = (dst as libc::off_t, pages * PAGE_SIZE);
-        let from = std::ptr::without_provenance(src);
+        let from = std::ptr::without_provenance::<u8>(src);
+        // Not by `pwrite`, where a thread may be cancelled: the handler of a touch calls this.
         // SAFETY: the caller's contract. The file was just seen to be this process's memory.
-        pages_of(unsafe { libc::pwrite(self.memory.as_raw_fd(), from, len, to) })
+        pages_of(unsafe { libc::syscall(libc::SYS_pwrite64, self.number(), from, len, to) })
     }
 
     /// Reads closed pages, as many as the system does at once. A page without contents reads as
@@ -256,9 +257,14 @@ impl Protection {
     unsafe fn read(&self, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
         self.expect_memory(src);
         let (from, len) = (src as libc::off_t, pages * PAGE_SIZE);
-        let to = std::ptr::without_provenance_mut(dst);
-        // SAFETY: the caller's contract.
-        pages_of(unsafe { libc::pread(self.memory.as_raw_fd(), to, len, from) })
+        let to = std::ptr::without_provenance_mut::<u8>(dst);
+        // As in `write`. SAFETY: the caller's contract.
+        pages_of(unsafe { libc::syscall(libc::SYS_pread64, self.number(), to, len, from) })
+    }
+
+    /// The descriptor as an argument of `syscall`.
+    fn number(&self) -> libc::c_long {
+        self.memory.as_raw_fd().into()
     }
 
     /// Discards the contents of a closed range.
@@ -332,7 +338,7 @@ fn copied(pages: usize, some: impl Fn(usize) -> Result<usize, Errno>) -> Transfe
 }
 
 /// Whole pages of a count of bytes that a system call returned.
-fn pages_of(bytes: isize) -> Result<usize, Errno> {
+fn pages_of(bytes: libc::c_long) -> Result<usize, Errno> {
     match usize::try_from(bytes).map(|bytes| bytes / PAGE_SIZE) {
         Ok(pages) if pages > 0 => Ok(pages),
         Ok(_) => Err(Errno::IO),

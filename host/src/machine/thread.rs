@@ -30,6 +30,34 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
+/// Runs `work` while the thread cannot be cancelled (`pthread_cancel`). Rust does not unwind for
+/// that: a thread that is cancelled inside ends the process, or keeps a lock for ever. A request
+/// that comes meanwhile waits until the thread is in a cancellation point of the program.
+pub fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+    struct Before(libc::c_int);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            set_cancelling(self.0);
+        }
+    }
+
+    const DISABLED: libc::c_int = 1; // PTHREAD_CANCEL_DISABLE of glibc and musl
+    let _before = Before(set_cancelling(DISABLED));
+    work()
+}
+
+/// Sets whether the thread may be cancelled, and says what was set before.
+fn set_cancelling(state: libc::c_int) -> libc::c_int {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+    }
+    let mut before = 0;
+    // SAFETY: the state is one of the two that there are, and `before` is ours.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
 /// Starts a thread that takes no signal that is sent to the process.
 ///
 /// The system shows the first 15 bytes of `name`.

@@ -1,9 +1,9 @@
 //! Copies, fills and compares bytes: what the compiler calls by the names of a C library.
 //!
-//! A program may have functions of these names itself, and the system's linker would bind ours to
-//! them. Those of a sanitizer or a profiler touch memory of the program, which may be out, and the
-//! thread that brings pages in would wait for itself. So these are our own, in assembly. In Rust the
-//! compiler might see what a loop does, and call the function that the loop is in.
+//! A program may have functions of these names itself, and the system's linker would bind our
+//! calls to them. Those of a sanitizer or a profiler touch memory of the program, which may be out,
+//! and the thread that brings pages in would wait for itself. So these are our own, in assembly. In
+//! Rust the compiler might see what a loop does, and call the function that the loop is in.
 //!
 //! ```text
 //!   < 16 bytes   two moves that may overlap, of 8, 4, 2 or 1
