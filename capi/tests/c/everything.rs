@@ -103,6 +103,7 @@ fn everything_answers_as_the_header_says() {
     }
     let program = everything(&["-std=c99", "-pedantic"], "everything");
     succeed(run(&program).arg("store"));
+    succeed(run(&program).arg("little"));
     for mode in MODES {
         run_in_mode(&mut run(&program), "region", mode);
     }

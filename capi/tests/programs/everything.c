@@ -4,6 +4,7 @@
  *     everything store        memories, dictionaries, pools, handles, messages
  *     everything region MODE  pagers and regions; MODE is a number of enum ramfold_fault_mode
  *     everything fork MODE    a child that has its parent's handles, while threads use them
+ *     everything little       where the system has no memory for a copy
  *
  * It ends with 0 if all is as it should be, and with 77 if the system has no such fault mode.
  */
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -225,6 +227,10 @@ static void check_settings(ramfold_memory *memory)
     config.chain_frames = 17;
     CHECK(ramfold_pool_new(memory, &config, &pool) == RAMFOLD_ERROR_ARGUMENT);
     CHECK(pool == NULL);
+    ramfold_pool *before = new_pool(memory, NULL, NULL), *after = before;
+    CHECK(ramfold_pool_new(memory, &config, &after) == RAMFOLD_ERROR_ARGUMENT);
+    CHECK(after == before);
+    OK(ramfold_pool_free(before));
     OK(ramfold_pool_new(memory, NULL, &pool));
     OK(ramfold_pool_free(pool));
     CHECK(ramfold_pool_new(NULL, NULL, &pool) == RAMFOLD_ERROR_ARGUMENT);
@@ -716,8 +722,9 @@ static void check_small_regions(ramfold_pager *pager)
     OK(ramfold_region_unmap(regions[0]));
 }
 
-/* Works on a region until it is cancelled, by touches or by calls. */
+/* Works on a region and a pool until it is cancelled, by touches or by calls. */
 struct cancelled {
+    ramfold_pool *pool;
     ramfold_region *region;
     int touches;
 };
@@ -734,31 +741,43 @@ static void *work_until_cancelled(void *argument)
             OK(ramfold_region_pin(work->region, at, 4096));
             OK(ramfold_region_unpin(work->region, at, 4096));
             OK(ramfold_region_advise(work->region, at, 4096, RAMFOLD_ADVICE_PAGE_OUT));
+            uint64_t value = 0;
+            OK(ramfold_pool_put(work->pool, "some bytes", 10, &value));
+            OK(ramfold_pool_delete(work->pool, value));
         }
-        pthread_testcancel();
+        /* Seldom, so that most requests come before many calls, and some before the first. */
+        if (at % MIB == MIB / 2)
+            pthread_testcancel();
     }
     return NULL;
 }
 
-static void check_cancelled_threads(ramfold_pager *pager)
+static void check_cancelled_threads(ramfold_memory *memory, ramfold_pager *pager)
 {
     ramfold_region_config config = {0};
     config.size = sizeof config;
     config.resident_limit = MIB;
-    for (int touches = 0; touches < 2; touches++) {
-        struct cancelled work = {NULL, touches};
+    ramfold_pool *pool = new_pool(memory, NULL, NULL);
+    alarm(120); /* a thread that is cancelled with a lock leaves others waiting */
+    for (int round = 0; round < 120; round++) {
+        struct cancelled work = {pool, NULL, round % 2};
+        pthread_t thread;
+        void *end = NULL;
+        struct timespec time = {0, round * 10000};
+        void *data = NULL;
         OK(ramfold_region_map(pager, 4 * MIB, &config, &work.region));
-        for (int round = 0; round < 60; round++) {
-            pthread_t thread;
-            void *end = NULL;
-            CHECK(pthread_create(&thread, NULL, work_until_cancelled, &work) == 0);
-            struct timespec time = {0, 1000000 + round * 10000};
+        OK(ramfold_region_data(work.region, &data, NULL));
+        memset(data, 7, MIB);
+        OK(ramfold_region_advise(work.region, 0, MIB, RAMFOLD_ADVICE_PAGE_OUT));
+        CHECK(pthread_create(&thread, NULL, work_until_cancelled, &work) == 0);
+        if (round >= 60) /* otherwise it has not begun yet */
             nanosleep(&time, NULL);
-            CHECK(pthread_cancel(thread) == 0);
-            CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
-        }
+        CHECK(pthread_cancel(thread) == 0);
+        CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED);
         OK(ramfold_region_unmap(work.region));
     }
+    alarm(0);
+    OK(ramfold_pool_free(pool));
 }
 
 static void check_regions(int mode)
@@ -768,7 +787,7 @@ static void check_regions(int mode)
     check_region(pager, 0);
     check_region(pager, 4 * MIB);
     check_threads_in_a_region(pager);
-    check_cancelled_threads(pager);
+    check_cancelled_threads(memory, pager);
     check_elements(pager);
     check_densities(pager);
     check_small_regions(pager);
@@ -862,10 +881,25 @@ static void check_forks(int mode)
     OK(ramfold_memory_free(memory));
 }
 
+static void check_little_memory(void)
+{
+    const size_t size = 120 * MIB;
+    const struct rlimit addresses = {200 * MIB, 200 * MIB};
+    char *content = malloc(size);
+    ramfold_dictionary *dict = NULL;
+    CHECK(content != NULL && setrlimit(RLIMIT_AS, &addresses) == 0);
+    memset(content, 7, size);
+    CHECK(ramfold_dictionary_new(content, size, &dict) == RAMFOLD_ERROR_NO_MEMORY);
+    CHECK(dict == NULL);
+    free(content);
+}
+
 int main(int count, char **words)
 {
     if (count == 2 && strcmp(words[1], "store") == 0)
         check_store();
+    else if (count == 2 && strcmp(words[1], "little") == 0)
+        check_little_memory();
     else if (count == 3 && strcmp(words[1], "region") == 0)
         check_regions(atoi(words[2]));
     else if (count == 3 && strcmp(words[1], "fork") == 0)

@@ -1,4 +1,5 @@
-//! Starting a thread that takes no signal of the program.
+//! Starting a thread that takes no signal of the program, and work during which a thread of the
+//! program is not cancelled.
 //!
 //! ```text
 //!   caller:     block all but FAULTS --> clone --> its own mask again

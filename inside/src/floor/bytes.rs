@@ -13,7 +13,9 @@
 //! ```
 //!
 //! Invariant: no byte outside of the ranges is touched, and every read of a byte comes before the
-//! write that changes it.
+//! write that changes it. The direction flag is clear, because every caller leaves it so.
+//!
+//! Lock: none.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;

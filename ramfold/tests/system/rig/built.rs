@@ -2,6 +2,8 @@
 //!
 //! Invariant: another process writes a test's copy. A child that has not yet executed has all files
 //! that its parent has open, and the system executes no file that is open for writing.
+//!
+//! Lock: one for the list, held while a program is built.
 
 use std::collections::BTreeMap;
 use std::io::Write;
