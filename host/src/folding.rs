@@ -4,7 +4,8 @@
 //!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
 //!     | `- SpanAddress   instead of that half: where the bytes are, for other languages
 //!     `-- FaultPath      one way for many spans --> Uffd: requests of a userfaultfd
-//!                                               `-> Protection: mprotect and /proc/self/mem
+//!                                               `-> Closing --> Protection: mprotect, /proc/self/mem
+//!                                                           `-> Guards: guards, a memory file
 //!   transfer             repeats a request that the system stopped in the middle
 //!   Home                 tells a forked child from the process that opened the way
 //! ```
@@ -14,11 +15,17 @@
 
 #[expect(unsafe_code, reason = "discards pages of a span that lends none")]
 mod address;
+#[expect(unsafe_code, reason = "copies between closed pages and open ones")]
+mod closing;
 mod error;
 mod fault_path;
+#[expect(unsafe_code, reason = "guards pages, and discards them from their file")]
+mod guards;
 #[expect(unsafe_code, reason = "an atomic byte in a mapping")]
 mod home;
-#[expect(unsafe_code, reason = "closes pages, and writes past their protection")]
+#[expect(unsafe_code, reason = "puts a file in the place of another")]
+mod marked;
+#[expect(unsafe_code, reason = "closes and opens pages")]
 mod protection;
 #[expect(unsafe_code, reason = "lends the bytes of a range, and moves its pages")]
 mod span;

@@ -23,7 +23,7 @@ fn a_system_call_needs_a_pin_in_signal_mode_and_nothing_in_thread_mode() {
         let (_reader, mut pipe) = std::io::pipe().expect("a pipe");
         let refused = std::io::Write::write(&mut pipe, &region.as_slice()[..PAGE]);
         match pager.fault_mode() {
-            FaultMode::Signal | FaultMode::Protection => {
+            FaultMode::Signal | FaultMode::Protection | FaultMode::Guards => {
                 assert_eq!(refused.expect_err("the page is out").raw_os_error(), Some(EFAULT));
             }
             FaultMode::Thread => assert_eq!(refused.ok(), Some(PAGE)),

@@ -90,7 +90,7 @@ impl std::fmt::Debug for Filled {
 unsafe impl Server for Filler {
     fn serve(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
-        if asker.is_denied() != self.span.closes() {
+        if !asker.is_of(self.span.mode()) {
             return Served::Foreign;
         }
         let started = Instant::now();

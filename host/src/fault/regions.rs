@@ -21,6 +21,7 @@
 //!
 //! Lock: entering a region, a leaf.
 
+use crate::folding::FaultMode;
 use crate::locks::{Lock, Rank};
 use crate::machine::cpu;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -85,8 +86,11 @@ pub unsafe trait Server: Send + Sync {
 pub enum Asker {
     /// The thread that touches it, by a SIGBUS.
     Toucher,
-    /// The thread that touches it, by a SIGSEGV: the page is closed.
+    /// The thread that touches it, by a SIGSEGV: the page may not be read.
     Denied,
+    /// The thread that touches it, by a SIGSEGV: the page has a guard, which the system reports like
+    /// memory that is not mapped.
+    Guarded,
     /// A message. It may be late: another thread brought the page in, the toucher went on, and the
     /// address may now be in another region or in none. A thread that does wait touches the page
     /// again when it is woken.
@@ -99,7 +103,18 @@ pub enum Asker {
 impl Asker {
     /// Whether a closed page was touched.
     pub fn is_denied(self) -> bool {
-        self == Asker::Denied
+        matches!(self, Asker::Denied | Asker::Guarded)
+    }
+
+    /// Whether pages that are out in `mode` are asked for so.
+    pub fn is_of(self, mode: FaultMode) -> bool {
+        match self {
+            Asker::Toucher | Asker::Message { .. } => {
+                matches!(mode, FaultMode::Signal | FaultMode::Thread)
+            }
+            Asker::Denied => mode == FaultMode::Protection,
+            Asker::Guarded => mode == FaultMode::Guards,
+        }
     }
 }
 

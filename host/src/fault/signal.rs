@@ -315,11 +315,15 @@ extern "C" fn on_fault(
     // SAFETY: the system passes a valid structure, and errno is this thread's.
     let (code, address, errno) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
-    let asker = if signal == libc::SIGBUS { Asker::Toucher } else { Asker::Denied };
+    let asker = match (signal, code) {
+        (libc::SIGBUS, _) => Asker::Toucher,
+        (_, SEGV_MAPERR) => Asker::Guarded,
+        _ => Asker::Denied,
+    };
     let mut touch = Touch { address, asker, touched: Touched::Foreign };
     if is_missing(signal, code) && !is_fetch(context) {
         match asker {
-            Asker::Denied => serve_denied(context, &mut touch),
+            Asker::Denied | Asker::Guarded => serve_denied(context, &mut touch),
             _ if FAULTS.home.get().is_some_and(Home::is_here) => serve_toucher(&mut touch),
             _ => {}
         }
@@ -409,15 +413,17 @@ const RE_ENTERED: &str = "a thread touched a region in the middle of its own cal
                           call. Touched";
 
 /// Whether the signal may be about a page that is out. Any other code means that a process sent it,
-/// that the hardware lost a page, or that nothing is mapped there.
+/// or that the hardware lost a page.
 fn is_missing(signal: libc::c_int, code: libc::c_int) -> bool {
     match signal {
         libc::SIGBUS => code == libc::BUS_ADRERR,
-        _ => code == SEGV_ACCERR,
+        _ => matches!(code, SEGV_MAPERR | SEGV_ACCERR),
     }
 }
 
-/// "Invalid permissions for mapped object", of `sigaction(2)`.
+/// "Address not mapped to object", of `sigaction(2)`: the code for a guard too.
+const SEGV_MAPERR: libc::c_int = 1;
+/// "Invalid permissions for mapped object".
 const SEGV_ACCERR: libc::c_int = 2;
 
 /// Whether no access waits for the signal, because a process sent it, or because the system reports

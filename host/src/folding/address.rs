@@ -55,6 +55,6 @@ impl SpanAddress {
     pub fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
         // SAFETY: there is no reference to the bytes, because nothing here or in `Span` makes one,
         // and the half that does was dropped before `self` was made.
-        unsafe { self.span.mapping.discard(pages) }
+        unsafe { self.span.discard(pages) }
     }
 }

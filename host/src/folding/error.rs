@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   the system lacks it        Unsupported              use a newer kernel
-//!   the system denies it       Denied, Unforced, NoWay  give a right, or use another mode
+//!   the system denies it       Denied, Unforced,        give a right, or use another mode
+//!                              Unguarded, NoWay
 //!   a resource has run out     Exhausted, Mappings      raise the limit
 //!   this crate has run out     TooManyRegions           make fewer regions
 //!   the process was forked     Inherited                open another descriptor
@@ -33,6 +34,11 @@ pub enum FaultMode {
     /// mappings that a process may have. A system call that touches such a page fails with
     /// `EFAULT`.
     Protection,
+    /// As [`FaultMode::Protection`], faster, and without mappings: pages that are out have guards,
+    /// which a page table keeps. The memory is a file that no other process has. A forked child
+    /// does not have it, as with [`FaultMode::Signal`]. It needs Linux 6.15. The program must not
+    /// lower its `RLIMIT_FSIZE` afterwards, because the system counts the bytes of such a file.
+    Guards,
 }
 
 impl FaultMode {
@@ -46,7 +52,7 @@ impl FaultMode {
     pub(crate) fn signal(self) -> Signal {
         match self {
             FaultMode::Signal | FaultMode::Thread => Signal::Bus,
-            FaultMode::Protection => Signal::Segv,
+            FaultMode::Protection | FaultMode::Guards => Signal::Segv,
         }
     }
 }
@@ -112,13 +118,15 @@ pub enum FaultError {
         /// The answer of the system.
         source: io::Error,
     },
-    /// The system refuses a userfaultfd, and does not let a process write to its own closed pages
-    /// either.
-    NoWay {
-        /// Why there is no userfaultfd.
-        refusal: Box<FaultError>,
-        /// The answer of the system to the second try.
+    /// The system does not let a process put guards into a file of memory.
+    Unguarded {
+        /// The answer of the system.
         source: io::Error,
+    },
+    /// The system refuses all ways.
+    NoWay {
+        /// Why, for each way that was tried.
+        refusals: Vec<FaultError>,
     },
     /// The descriptor belongs to the process that forked this one, and would change the memory of
     /// that process.
@@ -143,18 +151,16 @@ impl fmt::Display for FaultError {
             FaultError::Unsupported { missing } => {
                 write!(f, "this system has no {missing}, which is in Linux 6.8 and newer")
             }
-            FaultError::Denied { mode: FaultMode::Signal | FaultMode::Protection, source } => {
-                write!(
-                    f,
-                    "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
-                 container runtimes set, has to allow the call)"
-                )
-            }
             FaultError::Denied { mode: FaultMode::Thread, source } => write!(
                 f,
                 "userfaultfd for faults in system calls is refused: {source} (give the user read \
                  and write access to /dev/userfaultfd, set vm.unprivileged_userfaultfd=1, or grant \
                  CAP_SYS_PTRACE; signal mode needs none of these)"
+            ),
+            FaultError::Denied { source, .. } => write!(
+                f,
+                "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
+                 container runtimes set, has to allow the call)"
             ),
             FaultError::Exhausted { remedy, source } => {
                 write!(f, "userfaultfd is not available: {source} ({remedy})")
@@ -166,8 +172,14 @@ impl fmt::Display for FaultError {
                  writes to its own closed pages, and the system refuses that: {source} (mount \
                  /proc, and leave the kernel's option proc_mem.force_override at `always`)"
             ),
-            FaultError::NoWay { refusal, source } => {
-                write!(f, "{refusal}; nor can pages be closed and filled: {source}")
+            FaultError::Unguarded { source } => write!(
+                f,
+                "folded memory by guards needs Linux 6.15 and a file of memory, and the system \
+                 refuses that: {source}"
+            ),
+            FaultError::NoWay { refusals } => {
+                f.write_str("pages can leave in no way")?;
+                refusals.iter().try_for_each(|refusal| write!(f, "; {refusal}"))
             }
             FaultError::Inherited => {
                 f.write_str("the pager is the parent process's: after a fork, make another one")
@@ -194,10 +206,24 @@ impl std::error::Error for FaultError {
             | FaultError::Exhausted { source, .. }
             | FaultError::Refused { source, .. }
             | FaultError::Unforced { source }
-            | FaultError::NoWay { source, .. } => Some(source),
+            | FaultError::Unguarded { source } => Some(source),
+            FaultError::NoWay { refusals } => refusals.first().map(|refusal| refusal as _),
             FaultError::Host(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl FaultError {
+    /// Whether the system refuses this way, so that another one may do.
+    pub(super) fn is_of_a_way(&self) -> bool {
+        matches!(
+            self,
+            FaultError::Unsupported { .. }
+                | FaultError::Denied { .. }
+                | FaultError::Unforced { .. }
+                | FaultError::Unguarded { .. }
+        )
     }
 }
 

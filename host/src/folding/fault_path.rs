@@ -1,16 +1,18 @@
 //! The way in which the pages of spans leave and come back, opened once for many spans.
 //!
 //! ```text
-//!   FaultMode     Signal                 Thread                    Protection
-//!   a touch       SIGBUS                 a message to a thread     SIGSEGV
-//!   pages move    `Uffd`                 `Uffd`                    `Protection`
-//!   needs         Linux 6.8,             Linux 6.8,                /proc/self/mem
+//!   FaultMode     Signal                 Thread                   Protection       Guards
+//!   a touch       SIGBUS                 a message to a thread    SIGSEGV          SIGSEGV
+//!   pages move    `Uffd`                 `Uffd`                   `Protection`     `Guards`
+//!   needs         Linux 6.8,             Linux 6.8,               /proc/self/mem   Linux 6.15
 //!                 userfaultfd allowed    a privilege
 //! ```
 //!
 //! Invariant: a path does not change its mode. Lock: none.
 
+use super::closing::Closing;
 use super::error::{FaultError, FaultMode, exhausted};
+use super::guards::Guards;
 use super::protection::Protection;
 use super::uffd::Uffd;
 use crate::memory::Mapping;
@@ -24,8 +26,8 @@ use std::sync::Arc;
 pub struct FaultPath {
     way: Way,
     mode: FaultMode,
-    /// Why a faster way is not used, if one was tried.
-    instead_of: Option<FaultError>,
+    /// Why ways that were tried before are not used, in their order.
+    refusals: Vec<FaultError>,
     /// The page map of this process (`/proc/self/pagemap`), if it may be read.
     pagemap: Option<File>,
 }
@@ -34,7 +36,7 @@ pub struct FaultPath {
 #[derive(Debug)]
 pub(crate) enum Way {
     Userfault(Uffd),
-    Protection(Protection),
+    Closing(Box<dyn Closing>),
 }
 
 impl FaultPath {
@@ -44,39 +46,33 @@ impl FaultPath {
     ///
     /// [`FaultError`] says what is missing, or what to change.
     pub fn open(mode: FaultMode) -> Result<Arc<FaultPath>, FaultError> {
-        FaultPath::open_instead(mode, None)
+        FaultPath::by(Way::open(mode)?, mode, Vec::new())
     }
 
-    /// Opens the fastest way that needs no privilege: [`FaultMode::Signal`], or
-    /// [`FaultMode::Protection`] if the system has no userfaultfd or denies it.
+    /// Opens the first of three ways that the system allows. [`FaultMode::Signal`] is the fastest
+    /// one that needs no privilege. With [`FaultMode::Protection`] a forked child has the pages.
+    /// The last is [`FaultMode::Guards`].
     ///
     /// # Errors
     ///
-    /// [`FaultError::NoWay`] if the system refuses both. Other errors say what has run out.
+    /// [`FaultError::NoWay`] if the system refuses all. Other errors say what has run out.
     pub fn open_any() -> Result<Arc<FaultPath>, FaultError> {
-        match FaultPath::open(FaultMode::Signal) {
-            Err(refusal @ (FaultError::Unsupported { .. } | FaultError::Denied { .. })) => {
-                FaultPath::open_instead(FaultMode::Protection, Some(refusal))
+        let mut refusals = Vec::new();
+        for mode in [FaultMode::Signal, FaultMode::Protection, FaultMode::Guards] {
+            match Way::open(mode) {
+                Ok(way) => return FaultPath::by(way, mode, refusals),
+                Err(refusal) if refusal.is_of_a_way() => refusals.push(refusal),
+                Err(error) => return Err(error),
             }
-            opened => opened,
         }
+        Err(FaultError::NoWay { refusals })
     }
 
-    fn open_instead(
+    fn by(
+        way: Way,
         mode: FaultMode,
-        instead_of: Option<FaultError>,
+        refusals: Vec<FaultError>,
     ) -> Result<Arc<FaultPath>, FaultError> {
-        let way = match mode {
-            FaultMode::Signal | FaultMode::Thread => Uffd::open(mode).map(Way::Userfault),
-            FaultMode::Protection => Protection::new().map(Way::Protection),
-        };
-        let (way, instead_of) = match (way, instead_of) {
-            (Ok(way), instead_of) => (way, instead_of),
-            (Err(FaultError::Unforced { source }), Some(refusal)) => {
-                return Err(FaultError::NoWay { refusal: Box::new(refusal), source });
-            }
-            (Err(error), _) => return Err(error),
-        };
         let pagemap = match File::open("/proc/self/pagemap") {
             Ok(pagemap) => Some(pagemap),
             // It may be there later, and without it pages in the system's swap would be overlooked.
@@ -85,7 +81,7 @@ impl FaultPath {
                 None => None,
             },
         };
-        Ok(Arc::new(FaultPath { way, mode, instead_of, pagemap }))
+        Ok(Arc::new(FaultPath { way, mode, refusals, pagemap }))
     }
 
     /// How faults are served.
@@ -93,23 +89,39 @@ impl FaultPath {
         self.mode
     }
 
-    /// Why the system refused the way that [`FaultPath::open_any`] tried first, if it did.
-    pub fn instead_of(&self) -> Option<&FaultError> {
-        self.instead_of.as_ref()
+    /// Why the system refused the ways that [`FaultPath::open_any`] tried before this one, in their
+    /// order.
+    pub fn refusals(&self) -> &[FaultError] {
+        &self.refusals
     }
 
     /// The userfaultfd, if the way has one.
     pub(crate) fn uffd(&self) -> Option<&Uffd> {
         match &self.way {
             Way::Userfault(uffd) => Some(uffd),
-            Way::Protection(_) => None,
+            Way::Closing(_) => None,
         }
     }
 
-    /// Keeps memory of a userfaultfd from forked children, because pages that are shared with one
-    /// cannot leave. Closed pages can, and a child needs them.
+    /// Whether a forked child has the pages.
+    pub(crate) fn outlives_fork(&self) -> bool {
+        self.mode == FaultMode::Protection
+    }
+
+    /// Makes a new mapping one that this way can serve. It is kept from forked children if they
+    /// cannot have it. Pages of a userfaultfd that are shared with a child cannot leave, and a
+    /// guarded file would be its parent's.
+    pub(crate) fn prepare(&self, mapping: &Mapping) -> Result<(), FaultError> {
+        if let Way::Closing(closing) = &self.way {
+            let refused = |source| FaultError::Refused { request: "a shared mapping", source };
+            closing.back(mapping).map_err(refused)?;
+        }
+        self.keep_from_children(mapping)
+    }
+
+    /// Keeps memory from forked children, if they do not have the pages either.
     pub(crate) fn keep_from_children(&self, mapping: &Mapping) -> Result<(), FaultError> {
-        if self.uffd().is_none() {
+        if self.outlives_fork() {
             return Ok(());
         }
         let refused = |source| FaultError::Refused { request: "MADV_DONTFORK", source };
@@ -121,7 +133,7 @@ impl FaultPath {
     pub(crate) fn answers(&self, registered: &Range<usize>) -> bool {
         match &self.way {
             Way::Userfault(uffd) => uffd.wake(registered).is_ok(),
-            Way::Protection(protection) => protection.is_open(),
+            Way::Closing(closing) => closing.is_open(),
         }
     }
 
@@ -142,7 +154,17 @@ impl FaultPath {
     pub fn expect_own(&self) -> Result<(), FaultError> {
         match &self.way {
             Way::Userfault(uffd) => uffd.expect_own(),
-            Way::Protection(protection) => protection.expect_own(),
+            Way::Closing(closing) => closing.expect_own(),
         }
+    }
+}
+
+impl Way {
+    fn open(mode: FaultMode) -> Result<Way, FaultError> {
+        Ok(match mode {
+            FaultMode::Signal | FaultMode::Thread => Way::Userfault(Uffd::open(mode)?),
+            FaultMode::Protection => Way::Closing(Box::new(Protection::new()?)),
+            FaultMode::Guards => Way::Closing(Box::new(Guards::new()?)),
+        })
     }
 }

@@ -26,9 +26,9 @@
 //!
 //! Lock: none. The caller sees to it that one thread at a time moves a page.
 
+use super::closing::{Closing, UNMAPPED};
 use super::error::{FaultError, FaultMode, refused};
 use super::fault_path::{FaultPath, Way};
-use super::protection::{Protection, UNMAPPED};
 use super::transfer::{Transfer, transfer};
 use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use crate::memory::{HostError, Mapping};
@@ -70,7 +70,7 @@ impl Span {
     ) -> Result<(Arc<Span>, SpanMemory), FaultError> {
         path.expect_own()?;
         let mapping = Mapping::reserve_for_parts(pages)?;
-        path.keep_from_children(&mapping)?;
+        path.prepare(&mapping)?;
         let span = Arc::new(Span { mapping, path: Arc::clone(path) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }
@@ -92,7 +92,12 @@ impl Span {
 
     /// Whether a page that is out is closed, so that its touch is a SIGSEGV.
     pub fn closes(&self) -> bool {
-        self.mode() == FaultMode::Protection
+        matches!(self.path.way(), Way::Closing(_))
+    }
+
+    /// Whether a forked child has the pages, and may touch them.
+    pub fn outlives_fork(&self) -> bool {
+        self.path.outlives_fork()
     }
 
     /// The page at an address; `None` if the address is not one of this span.
@@ -111,22 +116,28 @@ impl Span {
         let range = self.addresses(&pages);
         match self.path.way() {
             Way::Userfault(uffd) => uffd.register(&range),
-            Way::Protection(protection) => {
-                protection.expect_own()?;
+            Way::Closing(closing) => {
+                closing.expect_own()?;
+                if touched_runs(self, pages.clone()).map(|run| run.len()).sum::<usize>()
+                    == pages.len()
+                {
+                    // Mostly the program has touched all of them. They stay open.
+                    return Ok(());
+                }
                 let refused = |error| match error {
                     Errno::NOMEM => FaultError::Mappings { max: max_map_count() },
-                    error => refused("mprotect")(error),
+                    error => refused("closing pages")(error),
                 };
                 // All are closed before this looks, so that no page is touched after the look.
                 // SAFETY: the pages are ours, and keep their bytes.
-                unsafe { protection.close(&range) }.map_err(refused)?;
-                self.open_touched(protection, pages).map_err(refused)
+                unsafe { closing.close(&range) }.map_err(refused)?;
+                self.open_touched(&**closing, pages).map_err(refused)
             }
         }
     }
 
     /// Opens those of closed pages that have contents. If this fails, all of them are open.
-    fn open_touched(&self, protection: &Protection, pages: Range<usize>) -> Result<(), Errno> {
+    fn open_touched(&self, closing: &dyn Closing, pages: Range<usize>) -> Result<(), Errno> {
         // One call opens a run, however long, because each piece of it would split a mapping.
         let mut run = pages.start..pages.start;
         let opened = touched_runs(self, pages.clone())
@@ -138,12 +149,12 @@ impl Span {
                 }
                 let whole = std::mem::replace(&mut run, next);
                 // SAFETY: the pages are ours, and have their bytes.
-                unsafe { protection.open(&self.addresses(&whole)) }
+                unsafe { closing.open(&self.addresses(&whole)) }
             });
         opened.inspect_err(|_| {
             let range = self.addresses(&pages);
             // SAFETY: as above; pages without contents read as zeros.
-            if unsafe { protection.open(&range) }.is_err() {
+            if unsafe { closing.open(&range) }.is_err() {
                 die_at(UNMAPPED, range.start);
             }
         })
@@ -192,7 +203,7 @@ impl Span {
                 unsafe { uffd.copy(to + skip, source + skip, count - done) }
             }),
             // SAFETY: the caller's contract.
-            Way::Protection(protection) => unsafe { protection.copy_in(to, source, count) },
+            Way::Closing(closing) => unsafe { closing.copy_in(to, source, count) },
         }
     }
 
@@ -211,7 +222,7 @@ impl Span {
     ///
     /// The conditions are those of [`Span::fill`].
     pub unsafe fn fill_untouched(&self, first: usize, zeros: &[u8]) -> Transfer {
-        let Way::Protection(protection) = self.path.way() else {
+        let Way::Closing(closing) = self.path.way() else {
             // SAFETY: the caller's contract.
             return unsafe { self.fill(first, zeros) };
         };
@@ -219,15 +230,15 @@ impl Span {
         let count = zeros.len() / PAGE_SIZE;
         let to = self.addresses(&(first..first + count)).start;
         // SAFETY: the caller's contract.
-        unsafe { protection.open_as_they_are(to, count) }
+        unsafe { closing.open_as_they_are(to, count) }
     }
 
     /// Makes the next touch of `pages` a fault, if it would not be one without this. False if the
     /// system refuses. They stay as they are then.
     pub fn close(&self, pages: Range<usize>) -> bool {
-        let Way::Protection(protection) = self.path.way() else { return true };
+        let Way::Closing(closing) = self.path.way() else { return true };
         // SAFETY: the pages are ours, and keep their bytes.
-        unsafe { protection.close(&self.addresses(&pages)) }.is_ok()
+        unsafe { closing.close(&self.addresses(&pages)) }.is_ok()
     }
 
     /// Wakes the threads that wait for `pages`, which are there.
@@ -239,7 +250,7 @@ impl Span {
         match self.path.way() {
             Way::Userfault(uffd) => uffd.wake(&self.addresses(&pages)),
             // Whoever touched a page of them brings it in itself.
-            Way::Protection(_) => Ok(()),
+            Way::Closing(_) => Ok(()),
         }
     }
 
@@ -252,6 +263,9 @@ impl Span {
     /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
+        if let (FaultMode::Guards, Way::Closing(closing)) = (self.mode(), self.path.way()) {
+            return self.in_memory(&pages).map(|there| self.with_swapped(&**closing, &pages, there));
+        }
         let known = self.path.pagemap().and_then(|map| self.touched_by(map, &pages));
         // Without the page map, only pages in memory are known.
         known.or_else(|| self.in_memory(&pages))
@@ -268,15 +282,30 @@ impl Span {
         Some(as_bits(entries.chunks(PAGEMAP_BYTES).map(|entry| entry[top] >> 6 != 0)))
     }
 
+    /// Adds to the pages of a file that are in memory those in the system's swap. The page map has
+    /// neither if no page table has them.
+    fn with_swapped(&self, closing: &dyn Closing, pages: &Range<usize>, there: u64) -> u64 {
+        let range = self.addresses(pages);
+        let (mut touched, mut at) = (there, 0);
+        while let Some(next) = (at..pages.len()).find(|&page| there >> page & 1 == 0) {
+            let data = closing.next_data(range.start + next * PAGE_SIZE);
+            let Some(data) = data.filter(|&data| data < range.end) else { break };
+            at = (data - range.start) / PAGE_SIZE;
+            touched |= 1 << at;
+            at += 1;
+        }
+        touched
+    }
+
     /// Why a page that should be in memory cannot be read by its client, in words; mostly `None`.
     /// The caller sees to it that the page is not moved meanwhile. May be called in a signal
     /// handler.
     pub fn unreachable(&self, page: usize) -> Option<&'static str> {
-        if let Way::Protection(protection) = self.path.way() {
+        if let Way::Closing(closing) = self.path.way() {
             let address = self.addresses(&(page..page + 1)).start;
             // Mostly another thread has opened it a moment ago.
             // SAFETY: the page is in memory, with the client's contents.
-            let opened = unsafe { protection.open_as_they_are(address, 1) };
+            let opened = unsafe { closing.open_as_they_are(address, 1) };
             return (opened.pages == 0).then_some("the system does not open a page that is there:");
         }
         // Without the page map, a page in the swap looks like one that is gone.
@@ -324,6 +353,40 @@ impl Span {
         if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
+    /// Drops the contents of pages.
+    ///
+    /// # Safety
+    ///
+    /// - There is no reference to their bytes.
+    pub(super) unsafe fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
+        match self.path.way() {
+            Way::Closing(closing) if !pages.is_empty() => {
+                let range = self.addresses(&pages);
+                let refused = |error: Errno| HostError::Advise {
+                    advice: "discarding pages",
+                    bytes: range.len() as u64,
+                    source: error.into(),
+                };
+                // SAFETY: the caller's contract.
+                unsafe { closing.discard(&range) }.map_err(refused)
+            }
+            // SAFETY: the caller's contract.
+            _ => unsafe { self.mapping.discard(pages) },
+        }
+    }
+
+    /// Gives back what a file has of pages that are not mapped any more, or soon will not be.
+    ///
+    /// # Safety
+    ///
+    /// - There is no reference to their bytes.
+    unsafe fn empty(&self, pages: &Range<usize>) {
+        if let Way::Closing(closing) = self.path.way() {
+            // SAFETY: the caller's contract.
+            unsafe { closing.empty(&self.addresses(pages)) };
+        }
+    }
+
     pub(crate) fn addresses(&self, pages: &Range<usize>) -> Range<usize> {
         let range = self.mapping.range();
         assert!(
@@ -331,6 +394,15 @@ impl Span {
             "pages of the span"
         );
         range.start + pages.start * PAGE_SIZE..range.start + pages.end * PAGE_SIZE
+    }
+}
+
+impl Drop for Span {
+    /// The addresses may be another span's as soon as they are given back, so the file is emptied
+    /// first.
+    fn drop(&mut self) {
+        // SAFETY: the client's half, which lends the bytes, is gone, because it holds this one.
+        unsafe { self.empty(&(0..self.pages())) };
     }
 }
 
@@ -410,7 +482,7 @@ impl SpanMemory {
     /// If the system refuses. Nothing has changed then.
     pub fn discard(&mut self, pages: Range<usize>) -> Result<(), HostError> {
         // SAFETY: because of `&mut self` there is no reference to the bytes.
-        unsafe { self.span.mapping.discard(pages) }
+        unsafe { self.span.discard(pages) }
     }
 
     /// Gives `pages` back for good. Their addresses stay reserved, and a thread that touches them
@@ -425,6 +497,8 @@ impl SpanMemory {
         // SAFETY: because of `&mut self` there is no reference to the bytes, and by S2 there will
         // be none.
         unsafe { self.span.mapping.unmap(pages.clone())? };
+        // SAFETY: as above.
+        unsafe { self.span.empty(&pages) };
         self.insert(pages);
         Ok(())
     }

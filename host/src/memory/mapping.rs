@@ -1,4 +1,5 @@
-//! One reservation of zeroed, private, lazily touched memory between two guard pages.
+//! One reservation of zeroed, lazily touched memory between two guard pages. It is private, unless
+//! [`Mapping::share`] makes it a part of a file.
 //!
 //! ```text
 //!    | guard | base ................................. base + len | guard |
@@ -24,6 +25,8 @@ use super::error::HostError;
 use crate::machine::PAGE_SIZE;
 use std::io;
 use std::ops::Range;
+#[cfg(not(any(loom, shuttle, miri)))]
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -98,6 +101,15 @@ impl Mapping {
             unsafe { system::keep_from_children(self.base, self.len)? };
         }
         Ok(())
+    }
+
+    /// Makes a new mapping one of `file`, open and shared, at the offset that is its address. A core
+    /// file keeps it, and no forked child gets it.
+    #[cfg(not(any(loom, shuttle, miri)))]
+    pub(crate) fn share(&self, file: impl AsFd) -> io::Result<()> {
+        forked::leave(self.base);
+        // SAFETY: these pages are ours (M1), and no other code knows of them yet.
+        unsafe { system::share(self.base, self.len, file.as_fd()) }
     }
 
     /// Reserves open pages, which a core file keeps, to be registered part by part. When all parts

@@ -49,9 +49,9 @@ impl Span {
                 // SAFETY: as above; `register` and `Staging` have registered both.
                 unsafe { uffd.move_pages(place.start + skip, from.start + skip, count - done) }
             }),
-            Way::Protection(protection) => {
+            Way::Closing(closing) => {
                 // SAFETY: as above; nothing refers to places of a segment where no page is.
-                unsafe { protection.move_out(place.start, from.start, count) }
+                unsafe { closing.move_out(place.start, from.start, count) }
             }
         };
         to.arrived(at, moved.pages);

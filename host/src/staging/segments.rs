@@ -201,7 +201,7 @@ impl Staging {
 impl StagingMemory {
     /// Whether pages are copied to segments, and not moved.
     fn copies(&self) -> bool {
-        self.path.mode() == FaultMode::Protection
+        self.path.uffd().is_none()
     }
 
     fn is_strewn(&self, segment: u32) -> bool {

@@ -264,10 +264,10 @@ fn messages_are_not_to_be_had() {
 #[test]
 fn the_way_that_is_chosen_says_why() {
     match FaultPath::open_any() {
-        Ok(path) if path.mode() == FaultMode::Signal => assert!(path.instead_of().is_none()),
+        Ok(path) if path.mode() == FaultMode::Signal => assert!(path.refusals().is_empty()),
         Ok(path) => {
             assert_eq!(path.mode(), MODE);
-            let why = path.instead_of().expect("a reason");
+            let why = path.refusals().first().expect("a reason");
             let known = matches!(why, FaultError::Denied { .. } | FaultError::Unsupported { .. });
             assert!(known, "{why}");
         }

@@ -71,12 +71,12 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// Who serves a fault: signal, thread, protection
+    /// How a fault is served: signal, thread, protection, guards
     #[arg(
         long,
         value_name = "MODE[,MODE]",
         value_delimiter = ',',
-        default_value = "signal,thread,protection"
+        default_value = "signal,thread,protection,guards"
     )]
     mode: Vec<Mode>,
     /// The order in which pages are touched: random, sequential
@@ -98,12 +98,13 @@ struct Options {
     backend: Backend,
 }
 
-/// The thread that serves a fault.
+/// How a fault is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     Signal,
     Thread,
     Protection,
+    Guards,
 }
 
 impl Mode {
@@ -112,6 +113,7 @@ impl Mode {
             Mode::Signal => "signal",
             Mode::Thread => "thread",
             Mode::Protection => "protection",
+            Mode::Guards => "guards",
         }
     }
 
@@ -120,6 +122,7 @@ impl Mode {
             Mode::Signal => FaultMode::Signal,
             Mode::Thread => FaultMode::Thread,
             Mode::Protection => FaultMode::Protection,
+            Mode::Guards => FaultMode::Guards,
         }
     }
 }

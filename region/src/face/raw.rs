@@ -218,7 +218,7 @@ impl RawRegion {
 
     /// The pages of a range, unless this is a forked child that does not have them.
     fn reachable(&self, range: &Range<usize>) -> Result<Range<usize>, RegionError> {
-        if !self.folded.span.closes() {
+        if !self.folded.span.outlives_fork() {
             self.folded.shared.path.expect_own()?;
         }
         let (start, end, len) = (range.start, range.end, self.len());

@@ -85,7 +85,7 @@ impl Around {
     /// serves it. The serving thread stays on one CPU.
     pub(crate) fn window(&self, asker: Asker) -> &Window {
         let number = match asker {
-            Asker::Toucher | Asker::Denied => cpu::current_hint(),
+            Asker::Toucher | Asker::Denied | Asker::Guarded => cpu::current_hint(),
             Asker::Message { thread } => thread as usize,
         };
         &self.windows[number % WINDOWS]

@@ -24,9 +24,8 @@ const MESSAGE: Duration = Duration::from_nanos(11500);
 /// The overhead of a fault. A thread already serves the faults of `path`.
 pub(crate) fn of_fault(path: &Arc<FaultPath>) -> Duration {
     measure(path).unwrap_or(match path.mode() {
-        FaultMode::Signal => SIGNAL,
         FaultMode::Thread => MESSAGE,
-        FaultMode::Protection => SIGNAL,
+        FaultMode::Signal | FaultMode::Protection | FaultMode::Guards => SIGNAL,
     })
 }
 

@@ -20,7 +20,7 @@ use super::group::Group;
 use super::runs::{Mappings, Runs};
 use super::splits::Splits;
 use crate::terms::{CHUNK_GROUPS, GROUP_PAGES};
-use host::{FaultError, Lock, LockGuard, Rank, Span};
+use host::{FaultError, FaultMode, Lock, LockGuard, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -59,15 +59,16 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// The chunks of a region of `pages` pages. None of them exists yet. `closes` says whether
-    /// pages that are out are closed.
-    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>, closes: bool) -> Chunks {
+    /// The chunks of a region of `pages` pages, whose faults are served in `mode`. None of them
+    /// exists yet.
+    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>, mode: FaultMode) -> Chunks {
         let count = pages.div_ceil(CHUNK_PAGES);
+        let splits = mode == FaultMode::Protection;
         Chunks {
             chunks: (0..count).map(|_| OnceLock::new()).collect(),
             pages,
-            runs: Lock::new(Rank::Registering, Runs::new(count, mappings, closes)),
-            splits: closes.then(|| Splits::new(pages, mappings)),
+            runs: Lock::new(Rank::Registering, Runs::new(count, mappings, mode)),
+            splits: splits.then(|| Splits::new(pages, mappings)),
             #[cfg(test)]
             refuses: AtomicBool::new(false),
         }
@@ -245,7 +246,7 @@ mod tests {
             len in 1usize..400, one in 0usize..400, other in 0usize..400,
         ) {
             let (start, end) = (one.min(other).min(len), one.max(other).min(len));
-            let chunks = Chunks::new(len, &Mappings::at_most(None, 8), false);
+            let chunks = Chunks::new(len, &Mappings::at_most(None, 8), FaultMode::Signal);
             let pages = |(group, part): (usize, u64)| {
                 let first = group * GROUP_PAGES;
                 (first..first + GROUP_PAGES).filter(move |page| part >> (page - first) & 1 == 1)
@@ -259,7 +260,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Registering")]
     fn registering_with_a_group_locked_is_caught() {
-        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::at_most(None, 8), false);
+        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::at_most(None, 8), FaultMode::Signal);
         let _group = chunks.get_or_add(0).lock();
         drop(chunks.runs());
     }

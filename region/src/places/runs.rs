@@ -23,6 +23,7 @@
 //! Lock: the runs of a region are in `chunk`, under the lock for registering.
 
 use crate::terms::{AROUND_PAGES, GROUP_PAGES};
+use host::FaultMode;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,9 +50,10 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
-    /// As many as a pager may make whose pages that are out are closed, or are not. `max` is the
-    /// number that its user gave.
-    pub(crate) fn of_pager(max: Option<u64>, closes: bool) -> Arc<Mappings> {
+    /// As many as a pager may make whose faults are served in `mode`. `max` is the number that its
+    /// user gave.
+    pub(crate) fn of_pager(max: Option<u64>, mode: FaultMode) -> Arc<Mappings> {
+        let closes = mode == FaultMode::Protection;
         Mappings::at_most(max, if closes { CLOSED_SHARE_DIVISOR } else { SHARE_DIVISOR })
     }
 
@@ -128,19 +130,20 @@ pub(crate) struct Runs {
     chunks: usize,
     /// Ranges of pages that were given back: each is a mapping, and splits one.
     given_back: u64,
-    /// Registering a chunk splits no mapping, because only closed pages do.
-    closes: bool,
+    /// Whether registering a chunk splits a mapping. It does not without a userfaultfd.
+    cuts: bool,
     /// This region's part of `mappings`.
     made: u64,
     mappings: Arc<Mappings>,
 }
 
 impl Runs {
-    /// The runs of a region of `chunks` chunks. None of them is registered. `closes` says whether
-    /// pages that are out are closed.
-    pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>, closes: bool) -> Runs {
+    /// The runs of a region of `chunks` chunks, whose faults are served in `mode`. None of them is
+    /// registered.
+    pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>, mode: FaultMode) -> Runs {
+        let cuts = matches!(mode, FaultMode::Signal | FaultMode::Thread);
         let (runs, mappings) = (BTreeMap::new(), Arc::clone(mappings));
-        let mut runs = Runs { runs, chunks, given_back: 0, closes, made: 0, mappings };
+        let mut runs = Runs { runs, chunks, given_back: 0, cuts, made: 0, mappings };
         runs.count();
         runs
     }
@@ -202,7 +205,7 @@ impl Runs {
         let from_start = self.runs.contains_key(&0);
         let to_end = self.runs.last_key_value().is_some_and(|(_, &end)| end == self.chunks);
         let gaps = runs + 1 - u64::from(from_start) - u64::from(to_end);
-        let registered = if self.closes { 1 } else { runs + gaps };
+        let registered = if self.cuts { runs + gaps } else { 1 };
         let now = GUARDS + registered + OF_A_RUN * self.given_back;
         let more = now.wrapping_sub(self.made);
         // relaxed: a sum that publishes nothing else.
@@ -239,7 +242,7 @@ mod tests {
             wanted in proptest::collection::vec(0usize..300, 1..200),
         ) {
             let mappings = Mappings::at_most(Some(max), 1);
-            let mut runs = Runs::new(chunks, &mappings, false);
+            let mut runs = Runs::new(chunks, &mappings, FaultMode::Signal);
             let mut registered = vec![false; chunks];
             for chunk in wanted.into_iter().map(|chunk| chunk % chunks) {
                 if registered[chunk] {
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn few_chunks_are_registered_alone_and_many_in_blocks() {
         let mappings = Mappings::at_most(Some(1000), 1);
-        let mut runs = Runs::new(10_000, &mappings, false);
+        let mut runs = Runs::new(10_000, &mappings, FaultMode::Signal);
         assert_eq!(runs.block_of(5000), 5000..5001);
         (0..260).for_each(|n| runs.add(20 * n..20 * n + 1));
         let block = runs.block_of(9000);

@@ -61,7 +61,6 @@ impl<R> Shared<R> {
             Some(mode) => FaultPath::open(mode)?,
             None => FaultPath::open_any()?,
         };
-        let closes = path.mode() == FaultMode::Protection;
         let segments = (config.staging_bytes / (SEGMENT_PAGES * PAGE_SIZE)).clamp(2, 1 << 20);
         let shared = Arc::new(Shared {
             staging: Staging::reserve(&path, segments as u32)?,
@@ -77,7 +76,7 @@ impl<R> Shared<R> {
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
             fault_costs: config.fault_costs,
-            mappings: Mappings::of_pager(config.mappings_max, closes),
+            mappings: Mappings::of_pager(config.mappings_max, path.mode()),
             fault_overhead: OnceLock::new(),
             path,
         });

@@ -33,7 +33,7 @@ use crate::places::{Chunks, Queue};
 use crate::resources::{Count, Counters, Gate, Gates, Shared, Store};
 use crate::terms::{PlotStats, Quads, RegionError, RegionStats};
 use host::fault::Watch;
-use host::{Lock, PAGE_SIZE, Rank, Span};
+use host::{FaultMode, Lock, PAGE_SIZE, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
@@ -73,7 +73,7 @@ impl Folded {
         store: Store,
         quads: Quads,
     ) -> Arc<Folded> {
-        let chunks = Chunks::new(span.pages(), &shared.mappings, span.closes());
+        let chunks = Chunks::new(span.pages(), &shared.mappings, span.mode());
         Arc::new_cyclic(|this| Folded {
             this: Weak::clone(this),
             store,
@@ -163,7 +163,7 @@ impl Folded {
 
     /// How many aligned pages come and go together, so that fewer mappings are split.
     pub(crate) fn block(&self) -> usize {
-        if self.span.closes() { self.shared.mappings.block() } else { 1 }
+        if self.span.mode() == FaultMode::Protection { self.shared.mappings.block() } else { 1 }
     }
 
     /// Pages in memory and in staging.

@@ -66,7 +66,12 @@ impl Pager {
 
     /// Why the system refused a userfaultfd, if pages that are out are closed instead.
     pub fn userfaultfd_refusal(&self) -> Option<&FaultError> {
-        self.shared.path.instead_of()
+        self.shared.path.refusals().first()
+    }
+
+    /// Why the system refused each way to serve faults that was tried before the one that is used.
+    pub fn refusals(&self) -> &[FaultError] {
+        self.shared.path.refusals()
     }
 
     /// The most bytes that staging and the buffers for decoded pages take.

@@ -42,7 +42,7 @@ impl Folded {
     /// Serves a fault.
     pub(super) fn answer(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
-        if asker.is_denied() != self.span.closes() {
+        if !asker.is_of(self.span.mode()) {
             return Served::Foreign;
         }
         if asker != Asker::Toucher && !self.chunks.is_registered(page / GROUP_PAGES) {

@@ -35,7 +35,7 @@ unsafe impl Server for Folded {
     }
 
     fn outlives_fork(&self) -> bool {
-        self.span.closes()
+        self.span.outlives_fork()
     }
 }
 

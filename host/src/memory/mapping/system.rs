@@ -16,11 +16,15 @@ use crate::machine::PAGE_SIZE;
 use crate::memory::HostError;
 #[cfg(not(any(loom, shuttle)))]
 use rustix::io::Errno;
+#[cfg(not(any(loom, shuttle)))]
+use rustix::mm::mmap;
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
 };
 use std::io;
 use std::ops::Range;
+#[cfg(not(any(loom, shuttle)))]
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 /// Ranges of one call, at most (`IOV_MAX`).
@@ -69,6 +73,20 @@ pub(super) fn reserve(len: usize, access: Access, core: Core) -> io::Result<NonN
             Err(error)
         }
     }
+}
+
+/// Puts a shared mapping of a file in the place of a reservation, at the offset that is its address.
+///
+/// # Safety
+///
+/// - The pages are a whole `Mapping`, and nothing refers to them.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) unsafe fn share(base: NonNull<u8>, len: usize, file: BorrowedFd<'_>) -> io::Result<()> {
+    let (start, offset) = (base.as_ptr(), base.addr().get() as u64);
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // It is closed until it is unlocked, as in `reserve`. SAFETY: the caller's contract.
+    unsafe { mmap(start.cast(), len, ProtFlags::empty(), flags, file, offset)? };
+    prepare(base, len, Access::Open, Core::Kept)
 }
 
 /// Gives the middle of a fresh reservation its access rights and advice.

@@ -20,7 +20,7 @@ impl Copying {
         let path = FaultPath::open(mode).map_err(missing)?;
         let filled = Filled::map(&path, pages, BYTE).map_err(missing)?;
         let thread = match mode {
-            FaultMode::Signal | FaultMode::Protection => None,
+            FaultMode::Signal | FaultMode::Protection | FaultMode::Guards => None,
             FaultMode::Thread => Some(FaultThread::start(path)),
         };
         let thread = thread.transpose().map_err(LabError::io("thread"))?;

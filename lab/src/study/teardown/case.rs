@@ -35,6 +35,10 @@ pub(super) enum Free {
     SyncClosed,
     /// As range, without userfaultfd
     RangeClosed,
+    /// As sync, without userfaultfd: pages that are out have guards
+    SyncGuarded,
+    /// As range, without userfaultfd: pages that are out have guards
+    RangeGuarded,
     /// Free slot after slot of a device or area, in the call
     Slots,
     /// Free the slots of a device or area, and queue their objects
@@ -45,11 +49,13 @@ pub(super) enum Free {
 
 impl Free {
     /// Every form.
-    pub(super) const ALL: [Free; 7] = [
+    pub(super) const ALL: [Free; 9] = [
         Free::Sync,
         Free::Range,
         Free::SyncClosed,
         Free::RangeClosed,
+        Free::SyncGuarded,
+        Free::RangeGuarded,
         Free::Slots,
         Free::Handles,
         Free::Entries,
@@ -64,6 +70,7 @@ impl Free {
     pub(super) fn fault_mode(self) -> FaultMode {
         match self {
             Free::SyncClosed | Free::RangeClosed => FaultMode::Protection,
+            Free::SyncGuarded | Free::RangeGuarded => FaultMode::Guards,
             _ => FaultMode::Signal,
         }
     }
@@ -74,6 +81,8 @@ impl Free {
             Free::Range => "range",
             Free::SyncClosed => "sync-closed",
             Free::RangeClosed => "range-closed",
+            Free::SyncGuarded => "sync-guarded",
+            Free::RangeGuarded => "range-guarded",
             Free::Slots => "slots",
             Free::Handles => "handles",
             Free::Entries => "entries",

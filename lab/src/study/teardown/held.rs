@@ -144,10 +144,10 @@ impl Held {
         source: &Source,
     ) -> Result<(Held, Row), LabError> {
         match (shape.free, &store.cache) {
-            (Free::Sync | Free::SyncClosed, _) => {
+            (Free::Sync | Free::SyncClosed | Free::SyncGuarded, _) => {
                 region(shape, Teardown::Sync, case, store, source)
             }
-            (Free::Range | Free::RangeClosed, _) => {
+            (Free::Range | Free::RangeClosed | Free::RangeGuarded, _) => {
                 region(shape, Teardown::Range, case, store, source)
             }
             (_, Some(cache)) => area(case, cache, thread, store, source),
