@@ -269,10 +269,11 @@ typedef struct ramfold_pager ramfold_pager;
 
 /* How a touch of a page that is out is served. */
 enum ramfold_fault_mode {
-    RAMFOLD_FAULT_BEST = 0,      /* _SIGNAL where the system has it, and else _PROTECTION */
+    RAMFOLD_FAULT_BEST = 0,      /* the first that the system has: _SIGNAL, _PROTECTION, _GUARDS */
     RAMFOLD_FAULT_SIGNAL = 1,    /* userfaultfd and SIGBUS; Linux 6.8, no privilege */
     RAMFOLD_FAULT_THREAD = 2,    /* userfaultfd and a thread; system calls fault too; a privilege */
-    RAMFOLD_FAULT_PROTECTION = 3 /* mprotect and SIGSEGV; no userfaultfd */
+    RAMFOLD_FAULT_PROTECTION = 3, /* mprotect and SIGSEGV; no userfaultfd */
+    RAMFOLD_FAULT_GUARDS = 4     /* guards and SIGSEGV; Linux 6.15, no userfaultfd; faster */
 };
 
 typedef struct ramfold_pager_config {
@@ -290,7 +291,7 @@ typedef struct ramfold_pager_config {
 int ramfold_pager_new(ramfold_memory *memory, const ramfold_pager_config *config,
                       ramfold_pager **pager);
 
-/* Says how faults are served: 1 to 3 of enum ramfold_fault_mode. */
+/* Says how faults are served: 1 to 4 of enum ramfold_fault_mode. */
 int ramfold_pager_fault_mode(ramfold_pager *pager, int *mode);
 
 /* Frees the handle. The pager ends with its last region. */
@@ -300,7 +301,8 @@ int ramfold_pager_free(ramfold_pager *pager);
  * Regions: memory whose cold pages are compressed. Except with RAMFOLD_FAULT_THREAD, three things
  * must not be done with their bytes:
  *   - a system call on bytes that are not pinned. It answers EFAULT if a page is out;
- *   - a touch in a thread that has blocked SIGBUS (_SIGNAL) or SIGSEGV (_PROTECTION);
+ *   - a touch in a thread that has blocked SIGBUS (_SIGNAL) or SIGSEGV (_PROTECTION and
+ *     _GUARDS);
  *   - a stack of a thread, or of a signal handler.
  * In no mode may other code discard, move or unmap them. docs/region.md has all rules.
  */

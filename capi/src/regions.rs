@@ -26,7 +26,8 @@ pub(crate) const PLOT_MAX: usize = 1 << 20; // 1 MiB
 const FIELD_BYTES: usize = 8 << 30; // 8 GiB
 
 /// The ways to serve a fault, by their numbers in the header; 0 is the best that there is.
-const FAULT_MODES: [FaultMode; 3] = [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection];
+const FAULT_MODES: [FaultMode; 4] =
+    [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection, FaultMode::Guards];
 
 /// A pager, with the field that its small regions share.
 pub(crate) struct Folding {

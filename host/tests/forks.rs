@@ -225,7 +225,7 @@ fn what_needs_the_parents_threads_is_refused_and_nothing_hangs() {
 /// Other languages use and drop what their process inherited, whatever it is.
 #[test]
 fn a_child_that_uses_and_drops_raw_regions_and_plots_does_no_harm() {
-    for mode in [FaultMode::Protection, FaultMode::Signal] {
+    for mode in [FaultMode::Protection, FaultMode::Signal, FaultMode::Guards] {
         let pager = pager_of(mode).inspect_err(|error| eprintln!("skipped: needs {error}"));
         let Ok(pager) = pager else { continue };
         let config = RegionConfig::default();

@@ -12,7 +12,7 @@ from . import _ramfold
 _PLAIN_ROOM = 8 << 30
 _PLAIN_MAX = 1 << 20
 
-_NAMES = ("thread", "protection", "signal")
+_NAMES = ("thread", "protection", "signal", "guards")
 
 
 class _Process:
@@ -90,8 +90,8 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def fault_mode():
-    """How this process serves touches of folded pages: ``"thread"``, ``"protection"`` or
-    ``"signal"``.
+    """How this process serves touches of folded pages: ``"thread"``, ``"protection"``,
+    ``"signal"`` or ``"guards"``.
 
     The first of them that the system allows is taken with the first array. The environment
     variable ``RAMFOLD_FAULT_MODE`` chooses another one.

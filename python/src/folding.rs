@@ -27,17 +27,18 @@ use std::sync::Arc;
 const ARRAYS_BYTES: u64 = 1 << 40; // 1 TiB
 
 /// The ways to serve a fault, by their names in Python.
-const MODES: [(&str, FaultMode); 3] = [
+const MODES: [(&str, FaultMode); 4] = [
     ("signal", FaultMode::Signal),
     ("thread", FaultMode::Thread),
     ("protection", FaultMode::Protection),
+    ("guards", FaultMode::Guards),
 ];
 
 fn mode_of(name: &str) -> PyResult<FaultMode> {
     let mode = MODES.into_iter().find(|(known, _)| *known == name).map(|(_, mode)| mode);
     mode.ok_or_else(|| {
         PyValueError::new_err(format!(
-            "no fault mode is '{name}': take 'thread', 'signal' or 'protection'"
+            "no fault mode is '{name}': take 'thread', 'protection', 'signal' or 'guards'"
         ))
     })
 }

@@ -8,8 +8,12 @@ const PAGE: usize = 4096;
 const GROUP: usize = 64 * PAGE;
 
 fn pager(disk_bytes: u64, mappings_max: Option<u64>) -> Arc<Pager> {
+    pager_in(FaultMode::Protection, disk_bytes, mappings_max)
+}
+
+fn pager_in(mode: FaultMode, disk_bytes: u64, mappings_max: Option<u64>) -> Arc<Pager> {
     let memory = Memory::new(MemoryConfig::for_disk(disk_bytes)).expect("a memory");
-    let fault_mode = Some(FaultMode::Protection);
+    let fault_mode = Some(mode);
     let config = PagerConfig { fault_mode, mappings_max, ..PagerConfig::default() };
     Pager::new(memory, &config).expect("a pager")
 }

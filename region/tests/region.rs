@@ -70,7 +70,7 @@ fn a_walk_over_new_pages_goes_on() {
 /// The thread that serves a walk brings in nothing more once the walking thread has its page.
 #[test]
 fn what_is_paged_out_after_a_walk_stays_out() {
-    for fault_mode in [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection] {
+    for fault_mode in FaultMode::ALL {
         let config = PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() };
         let Some(pager) = setting::pager(&config) else { continue };
         let mut region = region(&pager, 64);
@@ -288,7 +288,7 @@ fn everything_is_free_after_a_synchronous_teardown() {
 
 #[test]
 fn threads_that_fault_on_the_same_pages_see_the_same() {
-    for fault_mode in [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection] {
+    for fault_mode in FaultMode::ALL {
         let Some(pager) =
             setting::pager(&PagerConfig { fault_mode: Some(fault_mode), ..Default::default() })
         else {

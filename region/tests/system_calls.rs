@@ -9,8 +9,9 @@ const EFAULT: i32 = 14;
 
 /// Each mode that this system has.
 fn modes() -> impl Iterator<Item = PagerConfig> {
-    let modes = [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection].into_iter();
-    modes.map(|fault_mode| PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() })
+    FaultMode::ALL
+        .into_iter()
+        .map(|fault_mode| PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() })
 }
 
 #[test]

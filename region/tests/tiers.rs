@@ -90,7 +90,7 @@ fn pages_that_stay_out_become_denser_by_themselves() {
 
 #[test]
 fn units_come_back_page_by_page_in_each_way_of_faults() {
-    for fault_mode in [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection] {
+    for fault_mode in FaultMode::ALL {
         let config = PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() };
         let Some(pager) = setting::pager(&config) else { continue };
         let region = region(&pager, Density::Dense);

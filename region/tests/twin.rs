@@ -295,6 +295,12 @@ fn bytes_are_what_was_written_last_without_userfaultfd() {
 }
 
 #[test]
+fn bytes_are_what_was_written_last_with_guards() {
+    let config = PagerConfig { fault_mode: Some(FaultMode::Guards), ..PagerConfig::default() };
+    run(config, Stores::Zram);
+}
+
+#[test]
 fn bytes_are_what_was_written_last_in_dense_units() {
     run(PagerConfig::default(), Stores::Tiers(Density::Dense));
 }

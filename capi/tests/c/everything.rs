@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The numbers of enum ramfold_fault_mode.
-const MODES: [&str; 4] = ["0", "1", "2", "3"];
+const MODES: [&str; 5] = ["0", "1", "2", "3", "4"];
 /// The end of a program that the system has no such mode for.
 const NO_SUCH_MODE: i32 = 77;
 

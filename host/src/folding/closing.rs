@@ -16,12 +16,13 @@
 use super::error::FaultError;
 use super::transfer::{Stop, Transfer};
 use crate::machine::{PAGE_SIZE, die_at};
-use crate::memory::Mapping;
-use rustix::io::Errno;
+use crate::memory::{Access, Core, Mapping};
+use rustix::io::{Errno, pread, pwrite};
 use rustix::mm::{Advice, madvise};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A way to close pages, and the file that shows them.
 pub(crate) trait Closing: Debug + Send + Sync {
@@ -37,7 +38,7 @@ pub(crate) trait Closing: Debug + Send + Sync {
 
     /// The file's descriptor, for a page at `address`. Ends the process if it is not the file any
     /// more: bytes must not go elsewhere.
-    fn file(&self, address: usize) -> libc::c_long;
+    fn file(&self, address: usize) -> BorrowedFd<'_>;
 
     /// What a refusal to close or to open pages means.
     fn refusal(&self, error: Errno) -> Stop;
@@ -75,6 +76,20 @@ pub(crate) trait Closing: Debug + Send + Sync {
     ///
     /// - The range is whole pages of a mapping of ours, and there is no reference to it.
     unsafe fn empty(&self, range: &Range<usize>);
+
+    /// Tries whether a page that is closed can be written and read through the file.
+    fn try_page(&self) -> io::Result<()> {
+        let mapping = Mapping::reserve(1, Access::Open, Core::LeftOut).map_err(io::Error::other)?;
+        self.back(&mapping)?;
+        let (range, written, mut found) = (mapping.range(), [0x5a; 64], [0; 64]);
+        // SAFETY: the page is this function's, and nothing refers to it.
+        unsafe { self.try_close(&range)? };
+        pwrite(self.file(range.start), &written, range.start as u64)?;
+        pread(self.file(range.start), &mut found, range.start as u64)?;
+        // SAFETY: as above.
+        unsafe { self.discard(&range)? };
+        if found == written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
 
     /// Closes a range that is open as a whole: from now on a touch of it is a SIGSEGV. If this
     /// fails, all of it is open again.
@@ -220,12 +235,17 @@ pub(super) unsafe fn discard_private(range: &Range<usize>) -> Result<(), Errno> 
 /// - `file` shows the memory of this process.
 /// - `src` is readable for `pages` pages.
 /// - `dst` is as many closed pages of a mapping of ours.
-unsafe fn write(file: libc::c_long, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
+unsafe fn write(
+    file: BorrowedFd<'_>,
+    dst: usize,
+    src: usize,
+    pages: usize,
+) -> Result<usize, Errno> {
     let (to, len) = (dst as libc::off_t, pages * PAGE_SIZE);
     let from = std::ptr::without_provenance::<u8>(src);
     // Not by `pwrite`, where a thread may be cancelled: the handler of a touch calls this.
     // SAFETY: the caller's contract.
-    pages_of(unsafe { libc::syscall(libc::SYS_pwrite64, file, from, len, to) })
+    pages_of(unsafe { libc::syscall(libc::SYS_pwrite64, file.as_raw_fd(), from, len, to) })
 }
 
 /// Reads closed pages, as many as the system does at once. A page without contents reads as zeros.
@@ -234,11 +254,11 @@ unsafe fn write(file: libc::c_long, dst: usize, src: usize, pages: usize) -> Res
 ///
 /// - `file` shows the memory of this process.
 /// - `dst` is writable for `pages` pages, and nothing refers to it.
-unsafe fn read(file: libc::c_long, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
+unsafe fn read(file: BorrowedFd<'_>, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
     let (from, len) = (src as libc::off_t, pages * PAGE_SIZE);
     let to = std::ptr::without_provenance_mut::<u8>(dst);
     // As in `write`. SAFETY: the caller's contract.
-    pages_of(unsafe { libc::syscall(libc::SYS_pread64, file, to, len, from) })
+    pages_of(unsafe { libc::syscall(libc::SYS_pread64, file.as_raw_fd(), to, len, from) })
 }
 
 /// Repeats a copy until `pages` pages are done, or until one cannot be copied.

@@ -42,6 +42,10 @@ pub enum FaultMode {
 }
 
 impl FaultMode {
+    /// Every mode.
+    pub const ALL: [FaultMode; 4] =
+        [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection, FaultMode::Guards];
+
     /// The name of the signal that a touch of a missing page is. In [`FaultMode::Thread`] it is one
     /// only if the thread that serves cannot be told.
     pub fn signal_name(self) -> &'static str {

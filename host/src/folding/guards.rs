@@ -18,12 +18,13 @@ use super::home::Home;
 use super::marked::MarkedFile;
 use super::transfer::Stop;
 use crate::machine::die_at;
-use crate::memory::{Access, Core, Mapping};
+use crate::memory::Mapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of the file, of which no more is in memory than was written: past the highest address.
 const FILE_BYTES: u64 = 1 << 62;
@@ -44,24 +45,9 @@ impl Guards {
     pub(crate) fn new() -> Result<Guards, FaultError> {
         let refused = |source| FaultError::Unguarded { source };
         let guards = Guards { file: memory_file().map_err(refused)?, maker: Home::new()? };
-        guards.try_guarded_page().map_err(refused)?;
+        guards.try_page().map_err(refused)?;
         Ok(guards)
     }
-
-    /// Writes to a guarded page, and reads it again through its mapping.
-    fn try_guarded_page(&self) -> io::Result<()> {
-        let mapping = Mapping::reserve(1, Access::Closed, Core::LeftOut).map_err(io::Error::other)?;
-        self.back(&mapping)?;
-        let (range, written, mut read) = (mapping.range(), [0x5a; 64], [0; 64]);
-        // SAFETY, of all three: the page is this function's, and nothing refers to it.
-        unsafe { self.try_close(&range)? };
-        pwrite(&self.file, &written, range.start as u64)?;
-        pread(&self.file, &mut read, range.start as u64)?;
-        unsafe { self.open(&range)? };
-        unsafe { self.discard(&range)? };
-        if read == written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
-    }
-
 }
 
 impl Closing for Guards {
@@ -77,14 +63,14 @@ impl Closing for Guards {
         self.file.is_open()
     }
 
-    fn file(&self, address: usize) -> libc::c_long {
+    fn file(&self, address: usize) -> BorrowedFd<'_> {
         if !self.maker.is_here() {
             die_at("a forked child has its parent's folded memory:", address);
         }
         if !self.is_open() {
             die_at(CLOSED, address);
         }
-        self.file.number().into()
+        self.file.as_fd()
     }
 
     /// The system refuses to guard what is locked, and says "no memory" also if a page is not

@@ -41,10 +41,10 @@ impl MarkedFile {
     pub(super) fn is_open(&self) -> bool {
         // relaxed: a thread that needs the number of a later file has seen that it was put here.
         let inode = self.inode.load(Ordering::Relaxed);
-        let is_the_file = |status: rustix::fs::Stat| {
-            (status.st_dev, status.st_ino) == (self.device, inode)
-        };
-        seek(&self.file, SeekFrom::Current(0)) == Ok(MARK) || fstat(&self.file).is_ok_and(is_the_file)
+        let is_the_file =
+            |status: rustix::fs::Stat| (status.st_dev, status.st_ino) == (self.device, inode);
+        seek(&self.file, SeekFrom::Current(0)) == Ok(MARK)
+            || fstat(&self.file).is_ok_and(is_the_file)
     }
 
     /// Where the file has data next, from `at` on. The mark is away meanwhile.

@@ -23,12 +23,13 @@ use super::marked::MarkedFile;
 use super::transfer::Stop;
 use crate::locks::{Lock, Rank};
 use crate::machine::die_at;
-use crate::memory::{Access, Core, Mapping, inherit_all};
+use crate::memory::{Mapping, inherit_all};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, mprotect};
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The memory of this process as a file, and the calls that close and open parts of it.
 #[derive(Debug)]
@@ -52,19 +53,9 @@ impl Protection {
         let (opened, maker) = (Home::new()?, Home::new()?);
         let opening = Lock::new(Rank::Leaf, ());
         let protection = Protection { memory, opened, maker, opening };
-        protection.try_closed_page().map_err(refused)?;
+        protection.try_page().map_err(refused)?;
         inherit_all();
         Ok(protection)
-    }
-
-    /// Writes to a closed page and reads it again.
-    fn try_closed_page(&self) -> io::Result<()> {
-        let mapping =
-            Mapping::reserve(1, Access::Closed, Core::LeftOut).map_err(io::Error::other)?;
-        let (address, written, mut read) = (mapping.range().start, [0x5a; 64], [0; 64]);
-        pwrite(&self.memory, &written, address as u64)?;
-        pread(&self.memory, &mut read, address as u64)?;
-        if read == written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// Ends the process if the file is not its memory: bytes must not go elsewhere.
@@ -141,9 +132,9 @@ impl Closing for Protection {
     /// Private memory goes with its mapping.
     unsafe fn empty(&self, _: &Range<usize>) {}
 
-    fn file(&self, address: usize) -> libc::c_long {
+    fn file(&self, address: usize) -> BorrowedFd<'_> {
         self.expect_memory(address);
-        self.memory.number().into()
+        self.memory.as_fd()
     }
 }
 

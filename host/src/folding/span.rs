@@ -264,7 +264,9 @@ impl Span {
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
         if let (FaultMode::Guards, Way::Closing(closing)) = (self.mode(), self.path.way()) {
-            return self.in_memory(&pages).map(|there| self.with_swapped(&**closing, &pages, there));
+            return self
+                .in_memory(&pages)
+                .map(|there| self.with_swapped(&**closing, &pages, there));
         }
         let known = self.path.pagemap().and_then(|map| self.touched_by(map, &pages));
         // Without the page map, only pages in memory are known.

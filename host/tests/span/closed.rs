@@ -1,6 +1,7 @@
 //! Pages that leave and come back without a userfaultfd, and faults that are not theirs.
 
-use crate::setting::{Filler, in_a_child, is_child, served, setting_in, whole};
+use crate::setting::{Filler, in_a_child, in_a_child_in, is_child, is_child_in, path, served};
+use crate::setting::{Setting, setting_in, whole};
 use ramfold_host::fault::{Asker, Served, Server, watch};
 use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, Transfer};
 use std::hint::black_box;
@@ -8,10 +9,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const MODE: FaultMode = FaultMode::Protection;
+/// The modes that close pages.
+const MODES: [FaultMode; 2] = [FaultMode::Protection, FaultMode::Guards];
+
+/// Runs a test in a child for each of these modes. `right` judges how it ended, and its last words.
+fn in_children(
+    test: &str,
+    child: impl Fn(FaultMode),
+    right: impl Fn(FaultMode, Option<i32>, &str) -> bool,
+) {
+    for mode in MODES {
+        match is_child_in(mode) {
+            Some(true) => child(mode),
+            Some(false) if path(mode).is_some() => {
+                let (signal, words) = in_a_child_in(mode, test);
+                assert!(right(mode, signal, &words), "{mode:?}, {signal:?}: {words}");
+            }
+            _ => {}
+        }
+    }
+}
 
 #[test]
 fn pages_go_and_come_back_with_their_bytes() {
-    let Some(mut at) = setting_in(MODE) else { return };
+    MODES.into_iter().filter_map(setting_in).for_each(pages_go_and_come_back);
+}
+
+fn pages_go_and_come_back(mut at: Setting) {
     let mut segment = at.staging.take().expect("taken back").expect("free");
     assert_eq!(at.span.move_out(8, 16, &mut segment, 8), Transfer { pages: 16, stop: None });
     let staged = |page: usize| segment.page(page).is_some_and(|bytes| bytes[7] == page as u8 + 1);
@@ -27,7 +51,10 @@ fn pages_go_and_come_back_with_their_bytes() {
 /// A page that nobody wrote has no memory, and none when it has come back either.
 #[test]
 fn what_registering_closes_is_what_nobody_touched() {
-    let path = FaultPath::open(MODE).expect("protection");
+    MODES.into_iter().filter_map(path).for_each(what_is_touched_stays_open);
+}
+
+fn what_is_touched_stays_open(path: Arc<FaultPath>) {
     let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
     let filler = Filler::of(&span);
     let _watch = watch(span.range(), span.mode(), Arc::<Filler>::clone(&filler)).expect("watched");
@@ -49,10 +76,14 @@ fn what_registering_closes_is_what_nobody_touched() {
 /// it is filled, and no write is lost.
 #[test]
 fn a_page_is_never_seen_before_it_is_whole() {
+    MODES.into_iter().filter_map(setting_in).for_each(a_page_leaves_under_two_threads);
+}
+
+fn a_page_leaves_under_two_threads(mut at: Setting) {
     const ROUNDS: u64 = 600;
-    let Some(mut at) = setting_in(MODE) else { return };
     let server = Arc::new(Returning::of(&at));
-    let _watch = watch(at.span.range(), MODE, Arc::<Returning>::clone(&server)).expect("watched");
+    let watching = watch(at.span.range(), at.span.mode(), Arc::<Returning>::clone(&server));
+    let _watch = watching.expect("watched");
     let page = &mut whole(&mut at.memory)[..PAGE_SIZE];
     page.fill(1);
     // SAFETY: the page is borrowed as these, and atomics may share it.
@@ -105,7 +136,7 @@ struct Returning {
 }
 
 impl Returning {
-    fn of(at: &crate::setting::Setting) -> Returning {
+    fn of(at: &Setting) -> Returning {
         let (span, staging) = (Arc::clone(&at.span), Arc::clone(&at.staging));
         let (busy, came) = (AtomicUsize::new(0), AtomicU64::new(0));
         Returning { span, staging, busy, segment: std::sync::Mutex::default(), came }
@@ -136,7 +167,7 @@ impl Returning {
 // SAFETY: it waits for a lock under which no thread touches the span, and makes system calls.
 unsafe impl Server for Returning {
     fn serve(&self, address: usize, asker: Asker) -> Served {
-        if self.span.page_at(address) != Some(0) || !asker.is_denied() {
+        if self.span.page_at(address) != Some(0) || !asker.is_of(self.span.mode()) {
             return Served::Foreign;
         }
         self.alone(|out| {
@@ -192,7 +223,10 @@ fn a_page_leaves_while_there_is_no_mapping_left() {
 /// One segment keeps its memory for the next owner, who finds none of the pages in it.
 #[test]
 fn memory_of_one_segment_is_used_again() {
-    let mut at = setting_in(MODE).expect("protection");
+    MODES.into_iter().filter_map(setting_in).for_each(one_segment_stays_warm);
+}
+
+fn one_segment_stays_warm(mut at: Setting) {
     let segments = || [at.staging.used(), at.staging.in_memory()];
     let [mut first, mut second] =
         [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
@@ -238,19 +272,41 @@ fn memory_of_one_segment_is_used_again() {
 /// The page that is gone would read as zeros, or be another mapping's.
 #[test]
 fn memory_that_other_code_has_unmapped_ends_the_process() {
+    let child = |mode| {
+        let at = setting_in(mode).expect("as the parent's");
+        let range = at.span.range();
+        let start = std::ptr::without_provenance_mut(range.start + 20 * PAGE_SIZE);
+        // SAFETY: as other code might do with a page; this test reads no byte of it any more.
+        assert_eq!(unsafe { libc::munmap(start, PAGE_SIZE) }, 0);
+        let mut segment = at.staging.take().expect("taken back").expect("free");
+        black_box(at.span.move_out(20, 1, &mut segment, 20));
+    };
     let test = "closed::memory_that_other_code_has_unmapped_ends_the_process";
-    if !is_child() {
-        let (signal, words) = in_a_child(test);
-        assert!(words.contains("other code has unmapped"), "{words}");
-        return assert_eq!(signal, Some(libc::SIGABRT), "{words}");
-    }
-    let at = setting_in(MODE).expect("protection");
-    let range = at.span.range();
-    let start = std::ptr::without_provenance_mut(range.start + 20 * PAGE_SIZE);
-    // SAFETY: as other code might do with a page; this test reads no byte of it any more.
-    assert_eq!(unsafe { libc::munmap(start, PAGE_SIZE) }, 0);
-    let mut segment = at.staging.take().expect("taken back").expect("free");
-    black_box(at.span.move_out(20, 1, &mut segment, 20));
+    in_children(test, child, |_, signal, words| {
+        signal == Some(libc::SIGABRT) && words.contains("other code has unmapped")
+    });
+}
+
+/// Its file is gone, or another file has its number and would get the page.
+#[test]
+fn a_descriptor_that_the_program_has_closed_ends_the_process() {
+    let child = |mode| {
+        let at = setting_in(mode).expect("as the parent's");
+        let mut segment = at.staging.take().expect("taken back").expect("free");
+        assert_eq!(at.span.move_out(20, 1, &mut segment, 20).pages, 1);
+        let other = std::fs::File::open("/proc/self/exe").expect("a file");
+        let other = std::os::fd::AsRawFd::as_raw_fd(&other);
+        for number in (3..64).filter(|&number| number != other) {
+            // SAFETY: as a program does that closes all its descriptors. This one needs no other.
+            unsafe { libc::dup2(other, number) };
+        }
+        // SAFETY: the page was moved there from this place.
+        black_box(unsafe { at.span.fill_from(20, 1, &segment, 20) });
+    };
+    let test = "closed::a_descriptor_that_the_program_has_closed_ends_the_process";
+    in_children(test, child, |_, signal, words| {
+        signal == Some(libc::SIGABRT) && words.contains("descriptor of folded memory was closed")
+    });
 }
 
 #[test]
@@ -309,10 +365,12 @@ fn closed_page() -> *mut u8 {
 #[test]
 fn a_fault_of_the_programs_reaches_its_handler() {
     let test = "closed::a_fault_of_the_programs_reaches_its_handler";
-    if !is_child() {
-        let (signal, words) = in_a_child(test);
-        return assert!(signal.is_none() && words.contains("both came"), "{signal:?}: {words}");
-    }
+    in_children(test, faults_of_both, |_, signal, words| {
+        signal.is_none() && words.contains("both came")
+    });
+}
+
+fn faults_of_both(mode: FaultMode) {
     // SAFETY: all-zero is an empty set and no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = opens as extern "C" fn(_, _, _) as usize;
@@ -322,7 +380,7 @@ fn a_fault_of_the_programs_reaches_its_handler() {
         libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR1);
         libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
     }
-    let mut at = setting_in(MODE).expect("protection");
+    let mut at = setting_in(mode).expect("as the parent's");
     let _served = served(&mut at);
     let page = closed_page();
     // SAFETY: the handler opens it.
@@ -339,17 +397,31 @@ fn a_fault_of_the_programs_reaches_its_handler() {
 
 #[test]
 fn without_a_handler_a_fault_of_the_programs_ends_it_as_ever() {
+    let child = |mode| {
+        // SAFETY: the default, in place of that of the standard library.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+        let mut at = setting_in(mode).expect("as the parent's");
+        let _served = served(&mut at);
+        // SAFETY: it ends this child.
+        black_box(unsafe { closed_page().read_volatile() });
+    };
     let test = "closed::without_a_handler_a_fault_of_the_programs_ends_it_as_ever";
-    if !is_child() {
-        let (signal, words) = in_a_child(test);
-        return assert_eq!(signal, Some(libc::SIGSEGV), "{words}");
-    }
-    // SAFETY: the default, in place of that of the standard library.
-    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
-    let mut at = setting_in(MODE).expect("protection");
-    let _served = served(&mut at);
-    // SAFETY: it ends this child.
-    black_box(unsafe { closed_page().read_volatile() });
+    in_children(test, child, |_, signal, _| signal == Some(libc::SIGSEGV));
+}
+
+/// The system reports it as it reports a guard.
+#[test]
+fn a_touch_of_what_is_not_mapped_ends_the_program_as_ever() {
+    let child = |mode| {
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+        let mut at = setting_in(mode).expect("as the parent's");
+        let _served = served(&mut at);
+        // SAFETY: it ends this child.
+        black_box(unsafe { std::ptr::without_provenance::<u8>(64).read_volatile() });
+    };
+    let test = "closed::a_touch_of_what_is_not_mapped_ends_the_program_as_ever";
+    in_children(test, child, |_, signal, _| signal == Some(libc::SIGSEGV));
 }
 
 #[expect(unconditional_recursion, reason = "it is to overflow its stack")]

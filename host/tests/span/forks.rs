@@ -1,9 +1,12 @@
 //! What a forked child may do with the regions of its parent, and which requests end it.
 
-use crate::setting::{Filler, path, served, setting, whole};
+use crate::setting::{Filler, Setting, path, served, setting, setting_in, whole};
 use ramfold_host::fault::{FaultThread, watch};
 use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, Staging};
 use std::sync::Arc;
+
+/// The modes whose pages stay with the parent.
+const LEFT: [FaultMode; 2] = [FaultMode::Signal, FaultMode::Guards];
 
 /// How a forked child ends: with 0 where the answer is true.
 fn forked(answer: impl FnOnce() -> bool) -> i32 {
@@ -60,11 +63,14 @@ fn a_forked_child_may_have_regions_of_its_own() {
 /// A touch of its parent's region would read what the child has there.
 #[test]
 fn nothing_of_a_forked_child_is_where_its_parents_regions_were() {
-    let Some(mut parents) = setting() else { return };
+    LEFT.into_iter().filter_map(setting_in).for_each(parents_stay_apart);
+}
+
+fn parents_stay_apart(mut parents: Setting) {
     let range = parents.span.range();
     let _served = served(&mut parents);
     let status = forked(|| {
-        let own = path(FaultMode::Signal).expect("as the parent's");
+        let own = path(parents.span.mode()).expect("as the parent's");
         // The system gives the highest addresses that are free, and small spans fill gaps.
         let spans: Vec<_> =
             (0..1000).map(|_| Span::reserve(&own, 2).expect("a span").0.range()).collect();
@@ -75,7 +81,10 @@ fn nothing_of_a_forked_child_is_where_its_parents_regions_were() {
 
 #[test]
 fn a_forked_child_that_touches_its_parents_region_ends_with_a_word() {
-    let Some(mut at) = setting() else { return };
+    LEFT.into_iter().filter_map(setting_in).for_each(it_ends_with_a_word);
+}
+
+fn it_ends_with_a_word(mut at: Setting) {
     let _watch = watch(at.span.range(), at.span.mode(), Filler::of(&at.span)).expect("watched");
     let start = std::ptr::without_provenance::<u8>(at.span.range().start);
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
@@ -97,7 +106,10 @@ fn a_forked_child_that_touches_its_parents_region_ends_with_a_word() {
 fn a_forked_child_does_not_have_the_pages() {
     // From here on children have most mappings, because closed pages need them.
     let _closed = FaultPath::open(FaultMode::Protection).expect("protection");
-    let Some(at) = setting() else { return };
+    LEFT.into_iter().filter_map(setting_in).for_each(it_has_no_page);
+}
+
+fn it_has_no_page(at: Setting) {
     let start = std::ptr::without_provenance_mut(at.span.range().start);
     // SAFETY: asks whether the page is mapped. No region is watched, so nothing is in its place.
     let status = forked(|| unsafe { libc::mincore(start, PAGE_SIZE, &mut 0) != 0 });
@@ -119,7 +131,10 @@ fn a_forked_child_is_refused_more_of_its_parents_userfaultfd() {
 /// Its parent's userfaultfd would move its parent's pages.
 #[test]
 fn a_forked_child_that_uses_its_parents_pages_is_ended() {
-    let Some(mut at) = setting() else { return };
+    LEFT.into_iter().filter_map(setting_in).for_each(it_is_ended);
+}
+
+fn it_is_ended(mut at: Setting) {
     let filled = forked(|| at.fill(0, 1, 0).pages == 0);
     assert_eq!(libc::WTERMSIG(filled), libc::SIGABRT);
     let mut segment = at.staging.take().expect("taken back").expect("free");

@@ -59,7 +59,7 @@ fn look_after(
     let probed_by = path(mode).expect("as before");
     let mut looks = HandlerLooks::default();
     looks.look(&probed_by);
-    let signal = if mode == FaultMode::Protection { libc::SIGSEGV } else { libc::SIGBUS };
+    let signal = if mode == FaultMode::Signal { libc::SIGBUS } else { libc::SIGSEGV };
     install(signal, function);
     (0..3).for_each(|_| looks.look(&probed_by));
     then(&mut at);
@@ -68,7 +68,7 @@ fn look_after(
 }
 
 /// The modes in which a signal brings a page in.
-const BY_SIGNAL: [FaultMode; 2] = [FaultMode::Signal, FaultMode::Protection];
+const BY_SIGNAL: [FaultMode; 3] = [FaultMode::Signal, FaultMode::Protection, FaultMode::Guards];
 
 /// It was an endless loop in the first thread that touched a page.
 #[test]

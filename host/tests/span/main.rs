@@ -6,6 +6,7 @@
 mod calls;
 mod closed;
 mod forks;
+mod guards;
 mod handlers;
 mod moves;
 mod setting;

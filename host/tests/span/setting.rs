@@ -15,7 +15,11 @@ const CHILD: &str = "RAMFOLD_SPAN_CHILD";
 pub(crate) fn path(mode: FaultMode) -> Option<Arc<FaultPath>> {
     match FaultPath::open(mode) {
         Ok(path) => Some(path),
-        Err(error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. })) => {
+        Err(
+            error @ (FaultError::Denied { .. }
+            | FaultError::Unsupported { .. }
+            | FaultError::Unguarded { .. }),
+        ) => {
             eprintln!("skipped: needs {error}");
             None
         }

@@ -15,7 +15,9 @@ pub(crate) fn pager(config: &PagerConfig) -> Option<Arc<Pager>> {
     match Pager::new(memory.expect("a memory"), config) {
         Ok(pager) => Some(pager),
         Err(RegionError::Fault(
-            error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. }),
+            error @ (FaultError::Denied { .. }
+            | FaultError::Unsupported { .. }
+            | FaultError::Unguarded { .. }),
         )) => {
             eprintln!("skipped: needs {error}");
             None
