@@ -4,8 +4,8 @@
 //!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
 //!     | `- SpanAddress   instead of that half: where the bytes are, for other languages
 //!     `-- FaultPath      one way for many spans --> Uffd: requests of a userfaultfd
-//!                                               `-> Closing --> Protection: mprotect, /proc/self/mem
-//!                                                           `-> Guards: guards, a memory file
+//!                                               `-> Closing: Protection: mprotect, /proc/self/mem
+//!                                                            Guards: guards, a memory file
 //!   transfer             repeats a request that the system stopped in the middle
 //!   Home                 tells a forked child from the process that opened the way
 //! ```
@@ -17,6 +17,8 @@
 mod address;
 #[expect(unsafe_code, reason = "copies between closed pages and open ones")]
 mod closing;
+#[expect(unsafe_code, reason = "asks the system which pages are in memory")]
+mod contents;
 mod error;
 mod fault_path;
 #[expect(unsafe_code, reason = "guards pages, and discards them from their file")]
@@ -34,12 +36,13 @@ mod transfer;
 mod uffd;
 
 pub use address::SpanAddress;
+pub use contents::SEGMENT_PAGES;
 pub(crate) use error::Signal;
 pub use error::{FaultError, FaultMode};
 pub use fault_path::FaultPath;
 pub(crate) use fault_path::Way;
 pub use home::Home;
-pub use span::{GONE, SEGMENT_PAGES, Span, SpanMemory};
+pub use span::{GONE, Span, SpanMemory};
 pub(crate) use transfer::transfer;
 pub use transfer::{Stop, Transfer};
 #[cfg(test)]

@@ -45,7 +45,7 @@
 //! it may have a disk behind it: [`StoreConfig`].
 //!
 //! The crate is fastest with Linux 6.8, for `UFFDIO_MOVE`. On older kernels, and where userfaultfd
-//! is refused, it closes pages that are out: [`FaultMode::Protection`].
+//! is refused, it closes pages that are out: [`FaultMode::Protection`] and [`FaultMode::Guards`].
 
 #![deny(unsafe_code)]
 

@@ -21,7 +21,6 @@
 //!
 //! Lock: entering a region, a leaf.
 
-use crate::folding::FaultMode;
 use crate::locks::{Lock, Rank};
 use crate::machine::cpu;
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -88,8 +87,7 @@ pub enum Asker {
     Toucher,
     /// The thread that touches it, by a SIGSEGV: the page may not be read.
     Denied,
-    /// The thread that touches it, by a SIGSEGV: the page has a guard, which the system reports like
-    /// memory that is not mapped.
+    /// The same, where the page has a guard.
     Guarded,
     /// A message. It may be late: another thread brought the page in, the toucher went on, and the
     /// address may now be in another region or in none. A thread that does wait touches the page
@@ -98,24 +96,6 @@ pub enum Asker {
         /// The system's number of the thread that touched it.
         thread: u32,
     },
-}
-
-impl Asker {
-    /// Whether a closed page was touched.
-    pub fn is_denied(self) -> bool {
-        matches!(self, Asker::Denied | Asker::Guarded)
-    }
-
-    /// Whether pages that are out in `mode` are asked for so.
-    pub fn is_of(self, mode: FaultMode) -> bool {
-        match self {
-            Asker::Toucher | Asker::Message { .. } => {
-                matches!(mode, FaultMode::Signal | FaultMode::Thread)
-            }
-            Asker::Denied => mode == FaultMode::Protection,
-            Asker::Guarded => mode == FaultMode::Guards,
-        }
-    }
 }
 
 /// The answer of a server.

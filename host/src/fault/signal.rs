@@ -307,6 +307,32 @@ pub(super) fn handler() -> usize {
     on_fault as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }
 
+impl Asker {
+    /// How a thread asks that gets a signal with a code.
+    fn by(signal: libc::c_int, code: libc::c_int) -> Asker {
+        match (signal, code) {
+            (libc::SIGBUS, _) => Asker::Toucher,
+            // The system reports a guard as it reports memory that is not mapped.
+            (_, SEGV_MAPERR) => Asker::Guarded,
+            _ => Asker::Denied,
+        }
+    }
+
+    /// Whether a closed page was touched.
+    pub fn is_denied(self) -> bool {
+        matches!(self, Asker::Denied | Asker::Guarded)
+    }
+
+    /// Whether pages that are out in `mode` are asked for so.
+    pub fn is_of(self, mode: FaultMode) -> bool {
+        match mode {
+            FaultMode::Signal | FaultMode::Thread => !self.is_denied(),
+            FaultMode::Protection => self == Asker::Denied,
+            FaultMode::Guards => self == Asker::Guarded,
+        }
+    }
+}
+
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -315,11 +341,7 @@ extern "C" fn on_fault(
     // SAFETY: the system passes a valid structure, and errno is this thread's.
     let (code, address, errno) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
-    let asker = match (signal, code) {
-        (libc::SIGBUS, _) => Asker::Toucher,
-        (_, SEGV_MAPERR) => Asker::Guarded,
-        _ => Asker::Denied,
-    };
+    let asker = Asker::by(signal, code);
     let mut touch = Touch { address, asker, touched: Touched::Foreign };
     if is_missing(signal, code) && !is_fetch(context) {
         match asker {

@@ -10,7 +10,8 @@
 //!
 //! Invariant: only the process that made the file changes it. Lock: none.
 //!
-//! The manual pages are `madvise(2)` and `memfd_create(2)`. Files can be guarded from Linux 6.15 on.
+//! The manual pages are `madvise(2)` and `memfd_create(2)`. Files may have guards from Linux 6.15
+//! on.
 
 use super::closing::{CLOSED, Closing};
 use super::error::FaultError;
@@ -27,7 +28,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of the file, of which no more is in memory than was written: past the highest address.
-const FILE_BYTES: u64 = 1 << 62;
+const FILE_BYTES: u64 = 1 << 62; // 4 EiB
 
 /// Advice to `madvise(2)` that the bindings do not name yet.
 const GUARD_INSTALL: libc::c_int = 102;

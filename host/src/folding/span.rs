@@ -27,28 +27,19 @@
 //! Lock: none. The caller sees to it that one thread at a time moves a page.
 
 use super::closing::{Closing, UNMAPPED};
+use super::contents::{self, SEGMENT_PAGES};
 use super::error::{FaultError, FaultMode, refused};
 use super::fault_path::{FaultPath, Way};
 use super::transfer::{Transfer, transfer};
 use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use crate::memory::{HostError, Mapping};
 use rustix::io::Errno;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// The message about a page that left without a request from here. An address follows it.
 pub const GONE: &str = "a page is gone that nobody took away: other code has used madvise, mremap \
                         or mmap on the region's bytes; the page was";
-
-/// Pages of a segment, which is the unit in which cold memory is found and moved.
-pub const SEGMENT_PAGES: usize = 64; // 256 KiB
-
-const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for each page");
-
-/// Bytes of a page's entry in `/proc/self/pagemap`.
-const PAGEMAP_BYTES: usize = 8;
 
 /// The half of a span for the code that folds it. All methods count in pages of the span, and panic
 /// if the span has no such pages: a broken caller.
@@ -263,69 +254,7 @@ impl Span {
     /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
-        if let (FaultMode::Guards, Way::Closing(closing)) = (self.mode(), self.path.way()) {
-            return self
-                .in_memory(&pages)
-                .map(|there| self.with_swapped(&**closing, &pages, there));
-        }
-        let known = self.path.pagemap().and_then(|map| self.touched_by(map, &pages));
-        // Without the page map, only pages in memory are known.
-        known.or_else(|| self.in_memory(&pages))
-    }
-
-    fn touched_by(&self, pagemap: &File, pages: &Range<usize>) -> Option<u64> {
-        let mut entries = [0; SEGMENT_PAGES * PAGEMAP_BYTES];
-        let entries = &mut entries[..pages.len() * PAGEMAP_BYTES];
-        let first = self.addresses(pages).start / PAGE_SIZE;
-        pagemap.read_exact_at(entries, (first * PAGEMAP_BYTES) as u64).ok()?;
-        // The two highest bits are "present" and "swapped". The bytes of an entry are in the
-        // machine's order.
-        let top = if cfg!(target_endian = "little") { PAGEMAP_BYTES - 1 } else { 0 };
-        Some(as_bits(entries.chunks(PAGEMAP_BYTES).map(|entry| entry[top] >> 6 != 0)))
-    }
-
-    /// Adds to the pages of a file that are in memory those in the system's swap. The page map has
-    /// neither if no page table has them.
-    fn with_swapped(&self, closing: &dyn Closing, pages: &Range<usize>, there: u64) -> u64 {
-        let range = self.addresses(pages);
-        let (mut touched, mut at) = (there, 0);
-        while let Some(next) = (at..pages.len()).find(|&page| there >> page & 1 == 0) {
-            let data = closing.next_data(range.start + next * PAGE_SIZE);
-            let Some(data) = data.filter(|&data| data < range.end) else { break };
-            at = (data - range.start) / PAGE_SIZE;
-            touched |= 1 << at;
-            at += 1;
-        }
-        touched
-    }
-
-    /// Why a page that should be in memory cannot be read by its client, in words; mostly `None`.
-    /// The caller sees to it that the page is not moved meanwhile. May be called in a signal
-    /// handler.
-    pub fn unreachable(&self, page: usize) -> Option<&'static str> {
-        if let Way::Closing(closing) = self.path.way() {
-            let address = self.addresses(&(page..page + 1)).start;
-            // Mostly another thread has opened it a moment ago.
-            // SAFETY: the page is in memory, with the client's contents.
-            let opened = unsafe { closing.open_as_they_are(address, 1) };
-            return (opened.pages == 0).then_some("the system does not open a page that is there:");
-        }
-        // Without the page map, a page in the swap looks like one that is gone.
-        let pagemap = self.path.pagemap()?;
-        let pages = page..page + 1;
-        if self.touched_by(pagemap, &pages)? == 0 {
-            return Some(GONE);
-        }
-        // The system gives an error here if it would answer an access by a signal.
-        let in_swap = self.in_memory(&pages)? == 0;
-        (in_swap && !self.mapping.read_in(page))
-            .then_some("the system cannot read a page back from its swap")
-    }
-
-    /// Whether all addresses are mapped, which includes those that were given back. They are not if
-    /// other code has unmapped or moved a part of them.
-    pub fn is_mapped(&self) -> bool {
-        self.mapping.is_mapped()
+        contents::touched(&self.path, &self.addresses(&pages))
     }
 
     /// Which of `pages`, 64 at most, are in memory: a bit for each, the first lowest. 0 if the
@@ -336,23 +265,35 @@ impl Span {
     /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
-        self.in_memory(&pages).unwrap_or(0)
+        contents::in_memory(&self.addresses(&pages)).unwrap_or(0)
     }
 
-    fn in_memory(&self, pages: &Range<usize>) -> Option<u64> {
-        let mut there = [0; SEGMENT_PAGES];
-        let there = &mut there[..pages.len()];
-        self.look(pages, there).ok()?;
-        Some(as_bits(there.iter().map(|&page| page & 1 == 1)))
+    /// Why a page that should be in memory cannot be read by its client, in words; mostly `None`.
+    /// The caller sees to it that the page is not moved meanwhile. May be called in a signal
+    /// handler.
+    pub fn unreachable(&self, page: usize) -> Option<&'static str> {
+        let range = self.addresses(&(page..page + 1));
+        if let Way::Closing(closing) = self.path.way() {
+            // Mostly another thread has opened it a moment ago.
+            // SAFETY: the page is in memory, with the client's contents.
+            let opened = unsafe { closing.open_as_they_are(range.start, 1) };
+            return (opened.pages == 0).then_some("the system does not open a page that is there:");
+        }
+        // Without the page map, a page in the swap looks like one that is gone.
+        let pagemap = self.path.pagemap()?;
+        if contents::in_page_map(pagemap, &range)? == 0 {
+            return Some(GONE);
+        }
+        // The system gives an error here if it would answer an access by a signal.
+        let in_swap = contents::in_memory(&range)? == 0;
+        (in_swap && !self.mapping.read_in(page))
+            .then_some("the system cannot read a page back from its swap")
     }
 
-    /// `mincore(2)`: the low bit of each byte says whether a page is there.
-    fn look(&self, pages: &Range<usize>, there: &mut [u8]) -> std::io::Result<()> {
-        let addresses = self.addresses(pages);
-        let start = std::ptr::without_provenance_mut(addresses.start);
-        // SAFETY: the vector has a byte for each page of the range.
-        let answer = unsafe { libc::mincore(start, addresses.len(), there.as_mut_ptr()) };
-        if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    /// Whether all addresses are mapped, which includes those that were given back. They are not if
+    /// other code has unmapped or moved a part of them.
+    pub fn is_mapped(&self) -> bool {
+        self.mapping.is_mapped()
     }
 
     /// Drops the contents of pages.
@@ -425,11 +366,6 @@ fn runs(mut bits: u64) -> impl Iterator<Item = (usize, usize)> {
         bits &= u64::MAX.checked_shl(first + count).unwrap_or(0);
         Some((first as usize, count as usize))
     })
-}
-
-/// A bit for each, the first lowest.
-fn as_bits(pages: impl DoubleEndedIterator<Item = bool>) -> u64 {
-    pages.rev().fold(0, |bits, page| bits << 1 | u64::from(page))
 }
 
 /// The client's half of a span, which lends its bytes. There is one for each span.

@@ -103,8 +103,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes a new mapping one of `file`, open and shared, at the offset that is its address. A core
-    /// file keeps it, and no forked child gets it.
+    /// Makes a new mapping one of `file`, open and shared, at the offset that is its address. A
+    /// core file keeps it, and no forked child gets it.
     #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn share(&self, file: impl AsFd) -> io::Result<()> {
         forked::leave(self.base);

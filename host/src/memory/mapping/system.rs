@@ -75,7 +75,7 @@ pub(super) fn reserve(len: usize, access: Access, core: Core) -> io::Result<NonN
     }
 }
 
-/// Puts a shared mapping of a file in the place of a reservation, at the offset that is its address.
+/// Puts a shared mapping of a file in the place of a reservation. The offset is the address.
 ///
 /// # Safety
 ///
