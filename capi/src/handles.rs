@@ -13,18 +13,21 @@
 //!
 //! A forked child has none of its parent's handles: memory that they lead to is not there. Another
 //! thread of the parent may have held the lock of a slot during the fork. So the child looks at the
-//! process in a number first, and at the lock only of what it made itself.
+//! process in a number first, and at the lock only of what it made itself. Processes are counted
+//! from parent to child, because a child in a new namespace may have its parent's system number.
 //!
 //! Invariants
 //! - I1 a slot has a thing exactly from the call that makes its handle to the call that frees it.
 //!   Each time it is freed, its generation becomes another.
-//! - I2 `process` is this process if its home is here.
+//! - I2 if the home is here, its number is this process's. No ancestor that has made a handle has
+//!   the same, unless there are 2^22 - 1 of them.
 //!
 //! Lock: a slot's, of rank `Leaf`, for as long as it takes to count another owner.
 
 use crate::code::{Code, Failure};
 use crate::regions::{Folding, Mapped};
 use host::{Home, Lock, Rank};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use values::{Dictionary, ValuePool};
@@ -45,7 +48,7 @@ const MARK: u64 = 1 << (PROCESS_SHIFT + PROCESS_BITS); // 2^63
 
 const _: () = assert!(MARK.leading_zeros() == 0, "the parts fill the number");
 const _: () = assert!(SLOT_MASK as usize + 1 == HANDLES_MAX, "each slot has a number");
-const _: () = assert!(PROCESS_MASK + 1 == 4 << 20, "the system numbers 4 Mi processes at most");
+const _: () = assert!(PROCESS_MASK < u32::MAX as u64, "a process has a u32");
 const _: () = assert!(GENERATION_MASK < u32::MAX as u64, "a generation is a u32");
 
 /// The parts of a handle.
@@ -131,8 +134,8 @@ pub(crate) struct Handles<const N: usize> {
     /// Where to look for a free slot first.
     next: AtomicUsize,
     home: OnceLock<Home>,
-    /// The number of the process that made handles last; 0 before the first.
-    process: AtomicU32,
+    /// The number of this process, or of the nearest ancestor that made handles.
+    last: AtomicU32,
 }
 
 /// The handles of this process. C passes a number and nothing else, so the table is a static.
@@ -144,7 +147,7 @@ impl<const N: usize> Handles<N> {
             slots: [const { Lock::new(Rank::Leaf, Slot { generation: 1, thing: None }) }; N],
             next: AtomicUsize::new(0),
             home: OnceLock::new(),
-            process: AtomicU32::new(0),
+            last: AtomicU32::new(0),
         }
     }
 
@@ -197,13 +200,11 @@ impl<const N: usize> Handles<N> {
     /// The slot of a handle of this process.
     fn slot(&self, number: u64) -> Result<(Name, &Lock<Slot>), Failure> {
         let name = Name::of(number)?;
-        let is_here = self.home.get().is_some_and(Home::is_here);
-        // Acquire pairs with the Release in `settle`, so that it is this process's if the home is
-        // here.
-        if !is_here || self.process.load(Ordering::Acquire) != name.process {
+        let here = self.home.get().and_then(Home::number);
+        if here.is_none_or(|process| process.get() != name.process) {
             return Err(Code::Forked.because(
                 "the handle is of the process that forked this one, whose memory is not here: make \
-                 new ones",
+                 new ones; or no handle was ever made that looks so",
             ));
         }
         let slot = self.slots.get(name.slot).ok_or_else(stale)?;
@@ -218,17 +219,21 @@ impl<const N: usize> Handles<N> {
             drop(self.home.set(home));
         }
         let home = self.home.get().ok_or_else(stale)?;
-        let process = std::process::id();
-        // Acquire pairs with the store below, so that a thread that finds it settled finds the
-        // number.
-        if !home.is_here() || self.process.load(Ordering::Acquire) != process {
-            // Release pairs with the Acquire in `slot`, so that a thread that finds the home here
-            // finds the number. Threads that settle at once store the same.
-            self.process.store(process, Ordering::Release);
-            home.settle();
-        }
-        Ok(process)
+        let process = match home.number() {
+            Some(process) => process,
+            // relaxed: an ancestor's thread stored it, or one of this process that has settled.
+            None => home.settle_as(after(self.last.load(Ordering::Relaxed))),
+        };
+        // relaxed: a child has a copy of it. Each call that makes a handle stores the same before
+        // it returns one.
+        self.last.store(process.get(), Ordering::Relaxed);
+        Ok(process.get())
     }
+}
+
+/// The process after another. After the last comes 1.
+fn after(process: u32) -> NonZeroU32 {
+    NonZeroU32::new((process + 1) & PROCESS_MASK as u32).unwrap_or(NonZeroU32::MIN)
 }
 
 /// The generation after another. After the last comes 0.

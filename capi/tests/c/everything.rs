@@ -118,6 +118,14 @@ fn a_forked_child_is_told_and_makes_its_own() {
     for mode in MODES {
         run_in_mode(&mut run(&program), "fork", mode);
     }
+    // A child has its parent's number then.
+    let mut first = run(&program);
+    let output = output(first.arg("first"));
+    match output.status.code() {
+        Some(0) => {}
+        Some(NO_SUCH_MODE) => println!("skipped: needs a namespace of processes"),
+        _ => panic!("{}", describe(&first, &output)),
+    }
 }
 
 #[test]

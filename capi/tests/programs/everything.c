@@ -5,6 +5,7 @@
  *     everything region MODE  pagers and regions; MODE is a number of enum ramfold_fault_mode
  *     everything fork MODE    a child that has its parent's handles, while threads use them
  *     everything little       where the system has no memory for a copy
+ *     everything first        children that are the first process of a namespace, as their parent is
  *
  * It ends with 0 if all is as it should be, and with 77 if the system has no such fault mode.
  */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -881,6 +883,36 @@ static void check_forks(int mode)
     OK(ramfold_memory_free(memory));
 }
 
+/* Runs `part` in a child that is process 1 of a namespace of its own. 77 if that is not allowed. */
+static int as_first(int (*part)(ramfold_memory *), ramfold_memory *memory)
+{
+    int status = -1;
+    if (unshare(CLONE_NEWPID) != 0)
+        return 77;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        CHECK(getpid() == 1);
+        _exit(part(memory));
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int refuse_parents(ramfold_memory *parents)
+{
+    ramfold_memory *own = new_memory();
+    CHECK(ramfold_memory_free(parents) == RAMFOLD_ERROR_FORKED);
+    OK(ramfold_memory_free(own));
+    return 0;
+}
+
+static int be_parent(ramfold_memory *none)
+{
+    (void)none;
+    return as_first(refuse_parents, new_memory());
+}
+
 static void check_little_memory(void)
 {
     const size_t size = 120 * MIB;
@@ -900,6 +932,8 @@ int main(int count, char **words)
         check_store();
     else if (count == 2 && strcmp(words[1], "little") == 0)
         check_little_memory();
+    else if (count == 2 && strcmp(words[1], "first") == 0)
+        return as_first(be_parent, NULL);
     else if (count == 3 && strcmp(words[1], "region") == 0)
         check_regions(atoi(words[2]));
     else if (count == 3 && strcmp(words[1], "fork") == 0)

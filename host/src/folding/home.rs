@@ -5,21 +5,24 @@
 //!              a page that the system empties for a child (MADV_WIPEONFORK)
 //! ```
 //!
-//! The number of the process would tell as well, but each look would be a system call.
+//! The system's number of the process would not tell: a child in a new namespace of processes may
+//! have its parent's. Besides, each look would be a system call.
 //!
-//! Invariant: the byte is 1 exactly in the process that made it or settled in it. Lock: none.
+//! Invariant: the word is other than 0 exactly in the process that made it or settled in it. Lock:
+//! none.
 
 use super::error::FaultError;
 use crate::memory::{Access, Core, Mapping};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A byte that is 1 in the process that made it, or that settled in it, and 0 in a child of that
-/// one.
+/// A number that is there in the process that made it, or that settled in it, and not in a child of
+/// that one.
 #[derive(Debug)]
 pub struct Home(Mapping);
 
 impl Home {
-    /// A home of this process.
+    /// A home of this process, with number 1.
     ///
     /// # Errors
     ///
@@ -32,23 +35,35 @@ impl Home {
         Ok(home)
     }
 
-    /// Makes it a home of this process too.
+    /// Makes it a home of this process too, if it is not yet.
     pub fn settle(&self) {
-        // Release pairs with the Acquire in `is_here`, so that a thread that finds itself at home
-        // finds what was done for that.
-        self.byte().store(1, Ordering::Release);
+        self.settle_as(NonZeroU32::MIN);
+    }
+
+    /// The same with a number. Returns the number that it has: another thread may have been first.
+    pub fn settle_as(&self, number: NonZeroU32) -> NonZeroU32 {
+        // Release pairs with the Acquire in `number`, so that a thread that finds itself at home
+        // finds what was done for that. As an Acquire it pairs with that of another thread.
+        let before =
+            self.word().compare_exchange(0, number.get(), Ordering::AcqRel, Ordering::Acquire);
+        before.err().and_then(NonZeroU32::new).unwrap_or(number)
     }
 
     /// Whether this process made it or has settled in it. May be called in a signal handler.
     pub fn is_here(&self) -> bool {
-        // Acquire pairs with the Release in `settle`, so that a thread that finds itself at home
-        // finds what was done for that.
-        self.byte().load(Ordering::Acquire) == 1
+        self.number().is_some()
     }
 
-    fn byte(&self) -> &AtomicU8 {
+    /// The number that this process gave it.
+    pub fn number(&self) -> Option<NonZeroU32> {
+        // Acquire pairs with the Release in `settle_as`, so that a thread that finds itself at home
+        // finds what was done for that.
+        NonZeroU32::new(self.word().load(Ordering::Acquire))
+    }
+
+    fn word(&self) -> &AtomicU32 {
         // SAFETY: the mapping is a page long, and lives as long as `self`. This is the only way to
         // a reference to it.
-        unsafe { self.0.base().cast::<AtomicU8>().as_ref() }
+        unsafe { self.0.base().cast::<AtomicU32>().as_ref() }
     }
 }
