@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import operator
 import os
 import pickle
 
@@ -42,6 +43,10 @@ class Limit:
     """
 
     def __init__(self, bytes, *, room=None, codec="lz4", shuffle="auto", density="fast"):
+        codec = "lz4" if codec is None else codec
+        _of_pages(codec, shuffle)
+        if not isinstance(density, str):
+            raise TypeError(f"a density is 'fast', 'balanced' or 'dense', not {density!r}")
         bytes = None if bytes is None else _size(bytes, "a limit")
         room = _room_of(bytes or 0) if room is None else _size(room, "a room")
         self._bytes = bytes
@@ -250,6 +255,7 @@ def _chunks(array):
 
 def _map(size, limit, codec, shuffle, dtype):
     """Memory that folds."""
+    _of_pages(codec, shuffle)
     here = process()
     if isinstance(limit, Limit):
         if codec is not None or shuffle != "auto":
@@ -261,11 +267,30 @@ def _map(size, limit, codec, shuffle, dtype):
     fold = None
     if limit is None and codec is None and shuffle == "auto":
         fold = here.plain_part(max(1, size))
-    codec = codec or "lz4"
+    codec = "lz4" if codec is None else codec
     if shuffle == "auto":
         # Others find what numbers have in common by themselves, and lose by it as often as not.
         shuffle = _element(dtype) if codec.startswith("lz") else None
     return fold or here.get().map(max(1, size), limit, codec, shuffle)
+
+
+def _length(length):
+    """A length of a shape."""
+    try:
+        found = operator.index(length)
+    except TypeError:
+        raise TypeError(f"a shape is a number or a tuple of numbers, and has {length!r}") from None
+    if found < 0:
+        raise ValueError(f"a length is not negative: {length!r}")
+    return found
+
+
+def _of_pages(codec, shuffle):
+    """Refuses what says in no way how pages are compressed."""
+    if not isinstance(codec, (str, type(None))):
+        raise TypeError(f"a codec is text such as 'lz4' or 'zstd:3', not {codec!r}")
+    if shuffle not in (None, "auto", 2, 4, 8):
+        raise ValueError(f"pages are shuffled by 2, 4 or 8 bytes, 'auto' or None, not {shuffle!r}")
 
 
 def _element(dtype):
@@ -308,7 +333,8 @@ def empty(shape, dtype=float, order="C", *, limit=None, codec=None, shuffle="aut
     if order not in ("C", "F"):
         raise ValueError(f"order is 'C' or 'F', not {order!r}")
     shape = tuple(shape) if np.iterable(shape) else (shape,)
-    size = math.prod(_size(length, "a length") for length in shape) * dtype.itemsize
+    shape = tuple(_length(length) for length in shape)
+    size = _size(math.prod(shape) * dtype.itemsize, "the size of an array")
     fold = _map(size, limit, codec, shuffle, dtype)
     fold.limit = limit if limit is None or isinstance(limit, Limit) else _size(limit)
     bytes = np.asarray(fold)
@@ -376,6 +402,7 @@ def fromfile(file, dtype=float, count=-1, *, offset=0, limit=None, codec=None, s
         if not hasattr(file, "readinto"):
             file = stack.enter_context(open(file, "rb"))
         file.seek(offset, os.SEEK_CUR)
+        count = operator.index(count)
         if count < 0:
             here = file.tell()
             count = (file.seek(0, os.SEEK_END) - here) // dtype.itemsize

@@ -2,6 +2,7 @@
 
 import operator
 
+_MOST = 1 << 62
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -21,4 +22,6 @@ def size(value, what="a size"):
             raise TypeError(f"{what} is a number of bytes or text such as '256M', not {value!r}")
     if found < 0:
         raise ValueError(f"{what} is not negative: {value!r}")
+    if found > _MOST:
+        raise ValueError(f"{what} is at most 2**62 bytes, not {value!r}")
     return found

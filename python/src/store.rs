@@ -20,7 +20,7 @@
 //! Lock: the table's, of rank `Leaf`, for a few words.
 
 use crate::index::{Entry, Frames, Index, Pools, home};
-use crate::refusal::of_values;
+use crate::refusal::{Key, Value, of_values};
 use codec::Algorithm;
 use host::unmodelled::RankedMutex;
 use host::{Home, Rank};
@@ -117,18 +117,14 @@ impl Keyed {
         Ok(self.index.lock().len())
     }
 
-    fn __contains__(&self, key: &[u8]) -> PyResult<bool> {
+    fn __contains__(&self, key: Key<'_>) -> PyResult<bool> {
         self.at_home()?;
-        Ok(self.index.lock().contains(key))
+        Ok(self.index.lock().contains(key.0))
     }
 
-    fn __getitem__<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyBytes>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.read(py, key.as_bytes())?;
-        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Key<'_>) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.read(py, key.0)?;
+        found.ok_or_else(|| PyKeyError::new_err(PyBytes::new(py, key.0).unbind()))
     }
 
     /// The value of a key, or `default`.
@@ -136,16 +132,16 @@ impl Keyed {
     fn get<'py>(
         &self,
         py: Python<'py>,
-        key: &[u8],
+        key: Key<'_>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Ok(self.read(py, key)?.map(Bound::into_any).or(default))
+        Ok(self.read(py, key.0)?.map(Bound::into_any).or(default))
     }
 
-    fn __setitem__(&self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
+    fn __setitem__(&self, py: Python<'_>, key: Key<'_>, value: Value<'_>) -> PyResult<()> {
         self.at_home()?;
-        let entry = self.put(py, value)?;
-        let old = self.index.lock().insert(key, entry);
+        let entry = self.put(py, value.0)?;
+        let old = self.index.lock().insert(key.0, entry);
         if let Some(old) = old {
             self.pools.delete(old);
         }
@@ -156,17 +152,17 @@ impl Keyed {
     fn _set_if_absent<'py>(
         &self,
         py: Python<'py>,
-        key: &[u8],
-        value: Bound<'py, PyBytes>,
+        key: Key<'_>,
+        value: Value<'_>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         loop {
-            if let Some(found) = self.read(py, key)? {
+            if let Some(found) = self.read(py, key.0)? {
                 return Ok(found);
             }
-            let entry = self.put(py, value.as_bytes())?;
-            if self.index.lock().insert_new(key, entry) {
+            let entry = self.put(py, value.0)?;
+            if self.index.lock().insert_new(key.0, entry) {
                 self.train_once(py)?;
-                return Ok(value);
+                return Ok(PyBytes::new(py, value.0));
             }
             // Another thread was faster.
             self.pools.delete(entry);
@@ -174,10 +170,10 @@ impl Keyed {
     }
 
     /// Deletes a key. Returns the value that it had.
-    fn _take<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    fn _take<'py>(&self, py: Python<'py>, key: Key<'_>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.at_home()?;
-        let Some(entry) = self.index.lock().remove(key) else { return Ok(None) };
-        self.taken(py, key.into(), entry).map(Some)
+        let Some(entry) = self.index.lock().remove(key.0) else { return Ok(None) };
+        self.taken(py, key.0.into(), entry).map(Some)
     }
 
     /// Deletes any key. Returns it with the value that it had.
@@ -198,10 +194,10 @@ impl Keyed {
         Ok(())
     }
 
-    fn __delitem__(&self, key: &Bound<'_, PyBytes>) -> PyResult<()> {
+    fn __delitem__(&self, py: Python<'_>, key: Key<'_>) -> PyResult<()> {
         self.at_home()?;
-        let old = self.index.lock().remove(key.as_bytes());
-        let old = old.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))?;
+        let old = self.index.lock().remove(key.0);
+        let old = old.ok_or_else(|| PyKeyError::new_err(PyBytes::new(py, key.0).unbind()))?;
         self.pools.delete(old);
         Ok(())
     }

@@ -88,8 +88,29 @@ class Making(unittest.TestCase):
             taken[shuffle] = array.stats()["compressed_bytes"]
         self.assertLess(taken["auto"], taken[None] * 0.6)
 
+    def test_what_is_wrong_is_named(self):
+        zeros, limit = ramfold.zeros, ramfold.Limit
+        for error, words, make in [
+            (TypeError, "a shape is a number or a tuple of numbers, and has 3.5", lambda: zeros(3.5)),
+            (TypeError, "a tuple of numbers, and has 'x'", lambda: zeros((2, "x"))),
+            (ValueError, "a length is not negative: -1", lambda: zeros(-1)),
+            (ValueError, "an array is at most 2\\*\\*62 bytes", lambda: zeros(1 << 62)),
+            (ValueError, "folded memory of .* is too large", lambda: zeros(1 << 45, "u1")),
+            (ValueError, "a limit is at most 2\\*\\*62 bytes", lambda: limit("1e30")),
+            (ValueError, "a limit is at most 2\\*\\*62 bytes", lambda: zeros(5, limit=10**30)),
+            (ValueError, "'auto' or None, not -1", lambda: limit("1M", shuffle=-1)),
+            (TypeError, "a codec is text .* not 3", lambda: zeros(5, codec=3)),
+            (TypeError, "a codec is text .* not 3", lambda: limit("1M", codec=3)),
+            (ValueError, 'unknown algorithm ""', lambda: zeros(5, codec="")),
+            (TypeError, "a density is 'fast'.* not 3", lambda: limit("1M", density=3)),
+            (TypeError, "'str' object cannot be interpreted as an integer",
+             lambda: ramfold.fromfile(__file__, "u1", count="5")),
+        ]:
+            with self.subTest(words), self.assertRaisesRegex(error, words):
+                make()
+
     def test_other_elements_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "elements of 2, 4 or 8 bytes, not 3"):
+        with self.assertRaisesRegex(ValueError, "by 2, 4 or 8 bytes, 'auto' or None, not 3"):
             ramfold.zeros(5, limit="1M", shuffle=3)
         limit = ramfold.Limit("1M", shuffle=8)
         with self.assertRaisesRegex(ValueError, "give them to Limit"):

@@ -44,6 +44,22 @@ class Mapping(unittest.TestCase):
                 store.clear()
                 self.assertEqual((len(store), store.stats()["value_bytes"]), (0, 0))
 
+    def test_keys_and_values_that_are_no_bytes_are_named(self):
+        store = ramfold.Store()
+        for words, use in [
+            ("a key is bytes, not int", lambda: store.__setitem__(1, b"x")),
+            ("a key is bytes, not str", lambda: store["a"]),
+            ("a key is bytes, not NoneType", lambda: store.get(None)),
+            ("a key is bytes, not int", lambda: store.pop(2)),
+            ("a key is bytes, not int", lambda: 1 in store),
+            ("a key is bytes, not str", lambda: store.__delitem__("2")),
+            ("a value is bytes, not str", lambda: store.__setitem__(b"1", "x")),
+            ("a value is bytes, not str", lambda: store.setdefault(b"1", "x")),
+        ]:
+            with self.subTest(words), self.assertRaisesRegex(TypeError, words):
+                use()
+        self.assertEqual(len(store), 0)
+
     def test_values_of_every_length(self):
         lengths = [*range(0, 40), 4093, 4094, 4095, 4096, 4097, 8191, 1 << 20]
         chance = random.Random(1)
