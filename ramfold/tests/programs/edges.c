@@ -15,11 +15,14 @@
 //   edges dumps    aborts; the file "where" says where its memory is
 //   edges loops    uses its memory again and again, and says how much of it is there
 //   edges tells    says whether it is in front, and which streams are terminals
+//   edges lacks    executes `cat` where two system calls are missing, as in an emulator of programs
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -503,12 +506,29 @@ static void tells(void) {
            isatty(2));
 }
 
+// --- lacks
+
+static void lacks(void) {
+    struct sock_filter words[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof words / sizeof *words, words};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) wrong("no_new_privs", errno);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) wrong("filter", errno);
+    execl("/bin/cat", "cat", "/proc/self/maps", NULL);
+    wrong("cat", errno);
+}
+
 int main(int count, char **words) {
     static const struct claim all[] = {
         {"rings", rings}, {"locks", locks}, {"lockall", locks_all}, {"frees", frees},
         {"locals", locals}, {"jits", jits}, {"huge", huge}, {"fences", fences},
         {"owners", owners}, {"vforks", vforks}, {"watched", watched}, {"private", private},
-        {"dumps", dumps}, {"loops", loops}, {"tells", tells}
+        {"dumps", dumps}, {"loops", loops}, {"tells", tells}, {"lacks", lacks}
     };
     return claim(all, sizeof all / sizeof *all, count > 1 ? words[1] : "");
 }

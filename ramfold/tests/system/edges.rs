@@ -101,6 +101,25 @@ fn a_program_may_have_functions_by_names_of_the_c_library() {
     }
 }
 
+/// The addresses that the library reserves are gigabytes of tables in an emulator.
+#[test]
+fn where_no_way_can_be_the_library_takes_no_addresses() {
+    let Some(rig) = rig_of(EDGES, &["cc"]) else { return };
+    for way in ways(&rig) {
+        let mut command = rig.run(&["--quiet", "--limit", LIMIT, "--"]);
+        command.arg(&rig.program).arg("lacks").env("RAMFOLD_PATH", way);
+        let (out, err) = texts(&command.output().expect("it starts"));
+        assert!(out.contains("libramfold_inside.so"), "{way}: it has the library: {out}{err}");
+        let bytes = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            Some(number(end)? - number(start)?)
+        };
+        let most = out.lines().filter_map(bytes).max().expect("mappings");
+        assert!(most < 1 << 30, "{way}: {most} bytes in one mapping: {out}");
+    }
+}
+
 /// Two libraries in one process once waited for each other.
 #[test]
 fn a_run_in_a_run_folds_within_its_own_limit() {

@@ -96,7 +96,15 @@ pub(crate) fn refused(number: i32) -> String {
         Some(Errno::ACCESS) => {
             "; it may not be dumped (PR_SET_DUMPABLE), which hides its memory from itself too"
         }
-        Some(Errno::NOSYS) => "; a filter of system calls refuses userfaultfd",
+        Some(Errno::NOSYS) => {
+            "; a filter of system calls, or what runs the program (valgrind, an emulator), hides a \
+             call that is needed"
+        }
+        // Only what folds without userfaultfd has addresses of its own.
+        Some(Errno::EXIST) => {
+            "; the program has memory where ours must be, as with ThreadSanitizer; CAP_SYS_PTRACE \
+             lets it fold"
+        }
         Some(Errno::NOENT) => "; it does not see /proc",
         Some(Errno::MFILE) => "; it may have no more descriptors (ulimit -n)",
         Some(Errno::NOMEM) => "; its addresses are limited (ulimit -v), or memory is full",
@@ -266,6 +274,7 @@ mod tests {
             (Errno::INVAL, "Invalid argument", "older than Linux 6.8", "Invalid"),
             (Errno::MFILE, "Too many open files", "ulimit -n", "ulimit -n"),
             (Errno::NOENT, "No such file", "mount /proc", "see /proc"),
+            (Errno::EXIST, "File exists", "", "where ours must be"),
         ];
         for (errno, words, remedy, of_process) in rows {
             let text = refused(errno.raw_os_error());
