@@ -11,12 +11,12 @@
 //!
 //! Lock: none.
 
-use crate::board::{self, Way};
+use crate::board::{self, Way, refusals};
 use crate::closed;
 use crate::floor::call::call;
 use crate::floor::gate::Answer;
 use crate::floor::still::{STILL, Who};
-use crate::floor::{gate, pristine, strand, yard};
+use crate::floor::{gate, pristine, runner, strand, yard};
 use crate::kernel;
 use crate::threads::{heir, pager};
 use core::arch::global_asm;
@@ -67,14 +67,16 @@ unsafe extern "C" {
 }
 
 extern "C" fn first() {
-    if !pristine::keep() || is_emulated() {
+    let is_refused = runner::is_valgrind();
+    if is_refused {
+        // It is told before our variables are kept, so that a forked child knows too.
+        closed::refuse(refusals::VALGRIND);
+    }
+    // Valgrind complains of calls that it does not know, so it is not asked for any.
+    if !pristine::keep() || (!is_refused && runner::is_emulator()) {
         return;
     }
-    let way = wish().unwrap_or_else(|| match kernel::may_have_faults() {
-        true => Way::Faults,
-        false => Way::Closed,
-    });
-    if way == Way::Closed && begin_closed() {
+    if !is_refused && is_to_close() && begin_closed() {
         return;
     }
     begin(None);
@@ -87,15 +89,9 @@ extern "C" fn first() {
     }
 }
 
-/// Whether what runs this program has neither of the calls by which it could fold. An emulator of
-/// programs has not. There the addresses that we reserve would take gigabytes, and the program that
-/// emulates has the library too.
-fn is_emulated() -> bool {
-    // Linux refuses both for what they ask. SAFETY: they ask for what there is not.
-    let lacks = |number, word: usize| unsafe {
-        call(number, [word, 0, 0, 0, 0, 0]) == -(libc::ENOSYS as isize)
-    };
-    lacks(libc::SYS_seccomp, u32::MAX as usize) && lacks(libc::SYS_userfaultfd, u32::MAX as usize)
+/// Whether this program should fold without userfaultfd.
+fn is_to_close() -> bool {
+    wish().map_or_else(|| !kernel::may_have_faults(), |way| way == Way::Closed)
 }
 
 /// The way that the environment asks for.

@@ -6,5 +6,7 @@ pub const LIBRARY: i32 = -2;
 pub const ADDRESSES: i32 = -3;
 /// Without userfaultfd: it is a Go program.
 pub const GO: i32 = -5;
+/// Valgrind runs it.
+pub const VALGRIND: i32 = -6;
 /// Without userfaultfd: it did what cannot be served.
 pub const MELTED: i32 = -4;

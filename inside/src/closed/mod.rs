@@ -31,5 +31,5 @@ mod setup;
 #[cfg(inside_program)]
 pub(crate) use previous::OURS;
 #[cfg(inside_program)]
-pub(crate) use setup::{Library, begin};
+pub(crate) use setup::{Library, begin, refuse};
 pub(crate) use setup::{is_allowed, refusal};

@@ -44,13 +44,18 @@ pub(crate) fn refusal() -> i32 {
     REFUSAL.load(Ordering::Relaxed)
 }
 
+/// Says why this process does not fold, or 0.
+pub(crate) fn refuse(number: i32) {
+    // relaxed: as above.
+    REFUSAL.store(number, Ordering::Relaxed);
+}
+
 /// Prepares this process. All signals are blocked, and the yard is reserved for children too. True
 /// if the process can fold; then `child` is called in forked children.
 pub(crate) fn begin(library: Library, child: fn()) -> bool {
     let mut setup = Setup { library, refusal: 0 };
     cross(prepare, &mut setup);
-    // relaxed: there is one thread.
-    REFUSAL.store(setup.refusal, Ordering::Relaxed);
+    refuse(setup.refusal);
     if setup.refusal != 0 {
         return false;
     }

@@ -9,6 +9,7 @@
 //!   crossing -----' strands    threads of the program on stacks of ours
 //!   pin                        system calls that use a group
 //!   passage                    calls that no filter traps
+//!   runner                     what else may run the program
 //!   call                       the kernel
 //! ```
 
@@ -24,6 +25,8 @@ pub(crate) mod passage;
 pub(crate) mod pin;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) mod pristine;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) mod runner;
 #[cfg(any(target_arch = "x86_64", loom))]
 pub(crate) mod still;
 #[cfg(all(target_arch = "x86_64", not(loom)))]

@@ -101,6 +101,22 @@ fn a_program_may_have_functions_by_names_of_the_c_library() {
     }
 }
 
+/// It lets one thread run at a time. One that waited for a page kept the one from running that
+/// brings pages in.
+#[test]
+fn what_valgrind_runs_does_not_fold_and_ends() {
+    if !needs(&["valgrind"]) {
+        return;
+    }
+    let Some(rig) = rig_of(MEMORY, &["cc"]) else { return };
+    for way in ways(&rig) {
+        let mut command = rig.run(&["--limit", LIMIT, "--", "valgrind", "--tool=none", "-q"]);
+        command.arg(&rig.program).arg("walk").env("RAMFOLD_PATH", way);
+        let (out, err) = texts(&command.output().expect("it starts"));
+        assert!(out == "right\n" && err.contains("valgrind runs it"), "{way}: {out}{err}");
+    }
+}
+
 /// The addresses that the library reserves are gigabytes of tables in an emulator.
 #[test]
 fn where_no_way_can_be_the_library_takes_no_addresses() {

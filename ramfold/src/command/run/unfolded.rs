@@ -47,6 +47,8 @@ const MELTED: &str = "it did what is not served without userfaultfd (mlockall, i
                       CAP_SYS_PTRACE lets it fold";
 const GO: &str = "it is a Go program, and without userfaultfd its stacks are too small for \
                   signals; CAP_SYS_PTRACE lets it fold";
+const VALGRIND: &str = "valgrind runs it, which lets one thread run at a time, so that no other \
+                        could bring a page in";
 /// If no reason can be seen.
 pub(crate) const UNKNOWN: &str = "the library did not begin in it";
 
@@ -83,6 +85,7 @@ pub(crate) fn refused(number: i32) -> String {
         inside::board::refusals::ADDRESSES => Some(FIXED),
         inside::board::refusals::MELTED => Some(MELTED),
         inside::board::refusals::GO => Some(GO),
+        inside::board::refusals::VALGRIND => Some(VALGRIND),
         _ => None,
     };
     if let Some(text) = own {
@@ -130,6 +133,11 @@ pub(crate) fn not_loaded(pid: u32, library: &Path, is_full: bool) -> Option<&'st
     let file = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
     if file("auxv").is_some_and(|vector| is_secure(&vector)) {
         return Some(PRIVILEGED);
+    }
+    let program_file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    if program_file.parent().is_some_and(|place| place.ends_with("valgrind")) {
+        // Its own file is linked statically. The library begins in what it runs, after a while.
+        return Some(VALGRIND);
     }
     if let Some(why) = program(&headers(pid)) {
         return Some(why);
@@ -283,7 +291,7 @@ mod tests {
         }
         assert_eq!(refused(-1), refused(-1), "any number has a text");
         for (own, words) in
-            [(-2, "C library"), (-3, "by chance"), (-4, "io_uring"), (-5, "Go program")]
+            [(-2, "C library"), (-3, "by chance"), (-4, "io_uring"), (-5, "Go"), (-6, "valgrind")]
         {
             assert!(refused(own).contains(words), "{}", refused(own));
         }
