@@ -30,6 +30,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Bytes of the file, of which no more is in memory than was written: past the highest address.
 const FILE_BYTES: u64 = 1 << 62; // 4 EiB
 
+/// Bytes of a hole at most. The file is locked while one is made, and pages of other regions that
+/// come wait for that.
+const HOLE_BYTES: usize = 4 << 20; // 4 MiB
+
 /// Advice to `madvise(2)` that the bindings do not name yet.
 const GUARD_INSTALL: libc::c_int = 102;
 const GUARD_REMOVE: libc::c_int = 103;
@@ -103,10 +107,12 @@ impl Closing for Guards {
             return Err(Errno::BADF);
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (file, start, len) = (self.file.number(), range.start, range.len());
-        // Not by `fallocate`, where a thread may be cancelled.
-        // SAFETY: the caller's contract.
-        answer(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, start, len) })
+        range.clone().step_by(HOLE_BYTES).try_for_each(|start| {
+            let (file, len) = (self.file.number(), HOLE_BYTES.min(range.end - start));
+            // Not by `fallocate`, where a thread may be cancelled.
+            // SAFETY: the caller's contract.
+            answer(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, start, len) })
+        })
     }
 
     unsafe fn empty(&self, range: &Range<usize>) {

@@ -1,7 +1,7 @@
 //! Pages that have guards: their memory is a file, which goes with them.
 
 use crate::setting::{in_a_child, is_child, path, served, setting_in, whole};
-use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span};
+use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, Staging};
 use std::fs;
 use std::sync::Arc;
 
@@ -115,4 +115,70 @@ fn a_forked_child_that_drops_what_it_inherited_leaves_its_parents_pages() {
     assert_eq!(status, 0);
     let (_, mut at) = parts.expect("the parent's own");
     assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 42);
+}
+
+/// Refuses userfaultfd to this process, as container runtimes do. False if it may not.
+fn refuse_userfaultfd() -> bool {
+    let word = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut words = [
+        word(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        // The next word, or the one after it.
+        word(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_userfaultfd as u32),
+        word(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        word(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let filter = libc::sock_fprog { len: words.len() as u16, filter: words.as_mut_ptr() };
+    // SAFETY: a filter of this child's, which lives as long as the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    }
+}
+
+/// Gives this process mounts without `/proc`. False if it may not.
+fn be_without_proc() -> bool {
+    // SAFETY: changes mounts of this child alone.
+    unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(
+                std::ptr::null(),
+                c"/".as_ptr(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ) == 0
+            && libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH) == 0
+    }
+}
+
+/// It was refused any region.
+#[test]
+fn a_program_without_userfaultfd_and_proc_has_guards() {
+    if !is_child() {
+        let (signal, words) =
+            in_a_child("guards::a_program_without_userfaultfd_and_proc_has_guards");
+        let right = words.contains("as told") || words.contains("skipped: ");
+        return assert!(signal.is_none() && right, "{signal:?}: {words}");
+    }
+    if path(MODE).is_none() {
+        return;
+    }
+    if !be_without_proc() || !refuse_userfaultfd() {
+        return eprintln!("skipped: needs the right to mount, and filters of system calls");
+    }
+    let path = FaultPath::open_any().expect("guards");
+    assert_eq!(path.mode(), MODE);
+    let [userfaultfd, memory] = path.refusals() else { panic!("{:?}", path.refusals()) };
+    assert!(matches!(userfaultfd, FaultError::Denied { .. }), "{userfaultfd}");
+    assert!(matches!(memory, FaultError::Unforced { .. }), "{memory}");
+    let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
+    let staging = Staging::reserve(&path, 1).expect("staging");
+    whole(&mut memory).fill(9);
+    span.register(0..64).expect("registered");
+    let mut segment = staging.take().expect("taken back").expect("free");
+    assert_eq!(span.move_out(0, 64, &mut segment, 0).pages, 64);
+    // SAFETY: the pages were moved there from these places.
+    assert_eq!(unsafe { span.fill_from(0, 64, &segment, 0) }.pages, 64);
+    assert!(whole(&mut memory).iter().all(|&byte| byte == 9));
+    eprintln!("as told");
 }

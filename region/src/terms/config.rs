@@ -21,7 +21,8 @@ use zswap::{GroupId, Zswap};
 pub struct PagerConfig {
     /// How faults are served. `None` means by signals. They come from a userfaultfd if the system
     /// has one that supports folding and lets this process have it. Otherwise pages that are out
-    /// are closed ([`FaultMode::Protection`]).
+    /// are closed ([`FaultMode::Protection`]), or have guards if the system refuses that too
+    /// ([`FaultMode::Guards`]).
     pub fault_mode: Option<FaultMode>,
     /// Bytes of staging, at least 512 KiB. It holds pages on their way out, of all regions
     /// together.
