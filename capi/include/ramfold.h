@@ -273,7 +273,7 @@ enum ramfold_fault_mode {
     RAMFOLD_FAULT_SIGNAL = 1,    /* userfaultfd and SIGBUS; Linux 6.8, no privilege */
     RAMFOLD_FAULT_THREAD = 2,    /* userfaultfd and a thread; system calls fault too; a privilege */
     RAMFOLD_FAULT_PROTECTION = 3, /* mprotect and SIGSEGV; no userfaultfd */
-    RAMFOLD_FAULT_GUARDS = 4     /* guards and SIGSEGV; Linux 6.15, no userfaultfd; faster */
+    RAMFOLD_FAULT_GUARDS = 4     /* guards and SIGSEGV; Linux 6.15; faster than _PROTECTION */
 };
 
 typedef struct ramfold_pager_config {

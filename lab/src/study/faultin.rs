@@ -71,12 +71,12 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How a fault is served: signal, thread, protection, guards
+    /// How a fault is served: signal, thread, protection, guards (Linux 6.15)
     #[arg(
         long,
         value_name = "MODE[,MODE]",
         value_delimiter = ',',
-        default_value = "signal,thread,protection,guards"
+        default_value = "signal,thread,protection"
     )]
     mode: Vec<Mode>,
     /// The order in which pages are touched: random, sequential

@@ -75,7 +75,7 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How our memory is freed [default: all ways]
+    /// How our memory is freed [default: all ways, except with guards]
     #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',')]
     free: Vec<Free>,
     /// Bytes of buffers for handles and entries; they are then the only bound of pending pages
@@ -127,10 +127,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 }
 
 impl Options {
-    /// With all ways of giving up, if none is named.
+    /// With the usual ways of giving up, if none is named.
     fn checked(mut self) -> Result<Options, LabError> {
         if self.free.is_empty() {
-            self.free = Free::ALL.to_vec();
+            self.free = Free::USUAL.to_vec();
         }
         let default = self.layouts() == [Layout::DEFAULT];
         if !default && !self.free.iter().any(|free| free.is_of_a_device(self.backend)) {

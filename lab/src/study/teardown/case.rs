@@ -35,9 +35,9 @@ pub(super) enum Free {
     SyncClosed,
     /// As range, without userfaultfd
     RangeClosed,
-    /// As sync, without userfaultfd: pages that are out have guards
+    /// As sync, without userfaultfd: pages that are out have guards (Linux 6.15)
     SyncGuarded,
-    /// As range, without userfaultfd: pages that are out have guards
+    /// As range, without userfaultfd: pages that are out have guards (Linux 6.15)
     RangeGuarded,
     /// Free slot after slot of a device or area, in the call
     Slots,
@@ -48,14 +48,12 @@ pub(super) enum Free {
 }
 
 impl Free {
-    /// Every form.
-    pub(super) const ALL: [Free; 9] = [
+    /// Those that need no Linux newer than 6.8.
+    pub(super) const USUAL: [Free; 7] = [
         Free::Sync,
         Free::Range,
         Free::SyncClosed,
         Free::RangeClosed,
-        Free::SyncGuarded,
-        Free::RangeGuarded,
         Free::Slots,
         Free::Handles,
         Free::Entries,
