@@ -78,6 +78,23 @@ class Fork(unittest.TestCase):
 """)
         self.assertEqual((status, text), (0, f"{[0] * 20} True\n"))
 
+    def test_a_child_keeps_no_file_of_its_parents_arrays(self):
+        status, text = child.run(BEFORE + """
+    def files():
+        names = []
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                names.append(os.readlink(f"/proc/self/fd/{number}"))
+            except FileNotFoundError:
+                pass
+        return sum("memfd:ramfold" in name for name in names)
+    def work():
+        assert files() == 0
+    array.page_out()
+    print(fork(work), same(array), files() == (ramfold.fault_mode() == "guards"))
+""")
+        self.assertEqual((status, text), (0, "0 True True\n"))
+
     def test_a_limit_of_the_parent_is_refused(self):
         status, text = child.run(BEFORE + """
     limit = ramfold.Limit("1M")

@@ -78,6 +78,9 @@ pub unsafe trait Server: Send + Sync {
     fn outlives_fork(&self) -> bool {
         false
     }
+
+    /// Lets go of what a forked child has of the region. The rules of `serve` hold.
+    fn let_go(&self) {}
 }
 
 /// The asker for a page.
@@ -334,15 +337,17 @@ impl<const N: usize> Regions<N> {
 
 impl<const N: usize> Regions<N> {
     /// Makes the table that of a forked child, which has entered no region yet. It keeps what
-    /// outlives a fork. Where other regions were, `close` puts closed memory. If it refuses, the
-    /// addresses are the child's own by now, and the slot is emptied. Nothing is dropped. No other
-    /// thread may enter or serve meanwhile. Returns whether there is such memory.
+    /// outlives a fork. Other servers let go, and `close` puts closed memory where their regions
+    /// were. If it refuses, the addresses are the child's own by now, and the slot is emptied. No
+    /// other thread may enter or serve meanwhile. Returns whether there is such memory.
     pub fn abandon(&self, close: impl Fn(Range<usize>) -> bool) -> bool {
         // A thread of the parent may have been filling one that `used` does not show yet.
         for slot in &self.slots {
             // relaxed: see `enter`.
             if !slot.outlives_fork.load(Ordering::Relaxed) {
-                slot.server.store(ptr::null_mut(), Ordering::SeqCst);
+                let server = slot.server.swap(ptr::null_mut(), Ordering::SeqCst);
+                // SAFETY: it is whole, and this child has no thread that drops it.
+                unsafe { server.as_ref() }.into_iter().for_each(|server| server.let_go());
                 let range = slot.range();
                 let closed = range.start != 0 && (slot.is_parents() || close(range));
                 // relaxed: see `Slot::is_parents`.

@@ -385,6 +385,9 @@ fn serve_denied(context: *mut libc::c_void, touch: &mut Touch) {
     if !FAULTS.home.get().is_some_and(Home::is_here) {
         // This is a child that was made without the hooks.
         FAULTS.settle_in_child();
+        if FAULTS.regions.is_parents(touch.address) {
+            die_at(PARENTS, touch.address);
+        }
     }
     // A thread that is inside must not go in once more. If it is in a call, it is about to end the
     // process.

@@ -16,7 +16,7 @@
 use super::error::FaultError;
 use super::transfer::{Stop, Transfer};
 use crate::machine::{PAGE_SIZE, die_at};
-use crate::memory::{Access, Core, Mapping};
+use crate::memory::{Access, Core, HostError, Mapping};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::mm::{Advice, madvise};
 use std::fmt::Debug;
@@ -29,8 +29,8 @@ pub(crate) trait Closing: Debug + Send + Sync {
     /// An error in a child that was forked since this was made.
     fn expect_own(&self) -> Result<(), FaultError>;
 
-    /// Makes a new mapping show the file's bytes, if private memory does not.
-    fn back(&self, mapping: &Mapping) -> io::Result<()>;
+    /// Makes a new mapping show the file's bytes, if private memory does not. It reads as zeros.
+    fn back(&self, mapping: Mapping) -> io::Result<Mapping>;
 
     /// Whether the descriptor still is the file. A program that closes all its descriptors closes
     /// this one too, and may get its number for a file of its own.
@@ -77,10 +77,13 @@ pub(crate) trait Closing: Debug + Send + Sync {
     /// - The range is whole pages of a mapping of ours, and there is no reference to it.
     unsafe fn empty(&self, range: &Range<usize>);
 
-    /// Tries whether a page that is closed can be written and read through the file.
-    fn try_page(&self) -> io::Result<()> {
-        let mapping = Mapping::reserve(1, Access::Open, Core::LeftOut).map_err(io::Error::other)?;
-        self.back(&mapping)?;
+    /// Lets go of the file in a forked child that does not have the pages.
+    fn let_go(&self);
+
+    /// Tries whether a page of `mapping`, which is new, can be written and read through the file
+    /// while it is closed.
+    fn try_page(&self, mapping: Mapping) -> io::Result<()> {
+        let mapping = self.back(mapping)?;
         let (range, written, mut found) = (mapping.range(), [0x5a; 64], [0; 64]);
         // SAFETY: the page is this function's, and nothing refers to it.
         unsafe { self.try_close(&range)? };
@@ -122,6 +125,9 @@ pub(crate) trait Closing: Debug + Send + Sync {
             // SAFETY: the caller's contract, for the pages that are not done yet.
             unsafe { write(self.file(to), to, from, pages - done) }
         });
+        if written.stop == Some(Stop::Broken(Errno::FBIG.raw_os_error())) {
+            die_at(LIMITED, dst);
+        }
         let range = dst..dst + written.pages * PAGE_SIZE;
         // SAFETY: the caller's contract: the bytes are there.
         let opened = unsafe { self.open(&range) };
@@ -216,6 +222,15 @@ pub(super) const UNMAPPED: &str = "a part of a region can be neither closed nor 
 /// The message about a file that is gone. An address follows it.
 pub(super) const CLOSED: &str =
     "the descriptor of folded memory was closed, by which a page moves:";
+
+/// The message about a file that may not be written any more. An address follows it.
+const LIMITED: &str = "the limit of the size of files (RLIMIT_FSIZE, `ulimit -f`) was lowered, and \
+                       keeps a page of folded memory from coming back:";
+
+/// A page to try the way with.
+pub(super) fn page_to_try() -> Result<Mapping, HostError> {
+    Mapping::reserve(1, Access::Open, Core::LeftOut)
+}
 
 /// Discards the contents of private memory.
 ///

@@ -35,9 +35,10 @@ pub enum FaultMode {
     /// `EFAULT`.
     Protection,
     /// As [`FaultMode::Protection`], faster, and without mappings: pages that are out have guards,
-    /// which a page table keeps. The memory is a file that no other process has. A forked child
+    /// which a page table keeps. The memory is a file that no other process maps. A forked child
     /// does not have it, as with [`FaultMode::Signal`]. It needs Linux 6.15. The program must not
     /// lower its `RLIMIT_FSIZE` afterwards, because the system counts the bytes of such a file.
+    /// A page that was only read takes memory, because a file has no page of zeros in common.
     Guards,
 }
 
@@ -103,7 +104,7 @@ pub enum FaultError {
         /// The last answer of the system.
         source: io::Error,
     },
-    /// The system has too little of something that userfaultfd needs.
+    /// The system has too little of something that each way needs.
     Exhausted {
         /// What there is too little of, and how to get more.
         remedy: &'static str,
@@ -167,7 +168,7 @@ impl fmt::Display for FaultError {
                  container runtimes set, has to allow the call)"
             ),
             FaultError::Exhausted { remedy, source } => {
-                write!(f, "userfaultfd is not available: {source} ({remedy})")
+                write!(f, "memory cannot be folded: {source} ({remedy})")
             }
             FaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
             FaultError::Unforced { source } => write!(
@@ -178,8 +179,8 @@ impl fmt::Display for FaultError {
             ),
             FaultError::Unguarded { source } => write!(
                 f,
-                "folded memory by guards needs Linux 6.15 and a file of memory, and the system \
-                 refuses that: {source}"
+                "folded memory by guards is refused: {source} (it needs Linux 6.15 and a file of \
+                 memory)"
             ),
             FaultError::NoWay { refusals } => {
                 f.write_str("pages can leave in no way")?;
@@ -254,4 +255,14 @@ pub(super) fn exhausted(error: Errno) -> Option<FaultError> {
         _ => return None,
     };
     Some(FaultError::Exhausted { remedy, source: error.into() })
+}
+
+/// Makes the error of a way of `refused`, unless a resource has run out.
+pub(super) fn unless_exhausted(
+    refused: impl Fn(io::Error) -> FaultError,
+) -> impl Fn(io::Error) -> FaultError {
+    move |source| match Errno::from_io_error(&source).and_then(exhausted) {
+        Some(exhausted) => exhausted,
+        None => refused(source),
+    }
 }

@@ -111,12 +111,14 @@ impl FaultPath {
     /// Makes a new mapping one that this way can serve. It is kept from forked children if they
     /// cannot have it. Pages of a userfaultfd that are shared with a child cannot leave, and a
     /// guarded file would be its parent's.
-    pub(crate) fn prepare(&self, mapping: &Mapping) -> Result<(), FaultError> {
-        if let Way::Closing(closing) = &self.way {
-            let refused = |source| FaultError::Refused { request: "a shared mapping", source };
-            closing.back(mapping).map_err(refused)?;
-        }
-        self.keep_from_children(mapping)
+    pub(crate) fn prepare(&self, mapping: Mapping) -> Result<Mapping, FaultError> {
+        let refused = |source| FaultError::Refused { request: "a mapping of a file", source };
+        let mapping = match &self.way {
+            Way::Closing(closing) => closing.back(mapping).map_err(refused)?,
+            Way::Userfault(_) => mapping,
+        };
+        self.keep_from_children(&mapping)?;
+        Ok(mapping)
     }
 
     /// Keeps memory from forked children, if they do not have the pages either.

@@ -6,26 +6,28 @@
 //! read and written there. The offset of a page in the file is its address, so no two pages that
 //! are mapped share one.
 //!
-//! The memory is shared, so a child that had it would write its parent's pages. No child gets it.
+//! The memory is shared, so a child that had it would write its parent's pages. No child gets it,
+//! and the file does not stay with a child that outlives its parent.
 //!
 //! Invariant: only the process that made the file changes it. Lock: none.
 //!
 //! The manual pages are `madvise(2)` and `memfd_create(2)`. Files may have guards from Linux 6.15
 //! on.
 
-use super::closing::{CLOSED, Closing};
-use super::error::FaultError;
+use super::closing::{CLOSED, Closing, page_to_try};
+use super::contents::SEGMENT_PAGES;
+use super::error::{FaultError, unless_exhausted};
 use super::home::Home;
 use super::marked::MarkedFile;
 use super::transfer::Stop;
-use crate::machine::die_at;
-use crate::memory::Mapping;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::io::Errno;
+use crate::machine::{PAGE_SIZE, die_at};
+use crate::memory::{Access, Core, Mapping};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of the file, of which no more is in memory than was written: past the highest address.
 const FILE_BYTES: u64 = 1 << 62; // 4 EiB
@@ -33,6 +35,12 @@ const FILE_BYTES: u64 = 1 << 62; // 4 EiB
 /// Bytes of a hole at most. The file is locked while one is made, and pages of other regions that
 /// come wait for that.
 const HOLE_BYTES: usize = 4 << 20; // 4 MiB
+
+/// Where a file is tried: at the start of a huge page, past any address.
+const TRIED_AT: u64 = FILE_BYTES / 2; // 2 EiB
+
+/// Bytes of a block, by which `fstat(2)` counts.
+const BLOCK_BYTES: i64 = 512;
 
 /// Advice to `madvise(2)` that the bindings do not name yet.
 const GUARD_INSTALL: libc::c_int = 102;
@@ -48,9 +56,13 @@ pub(crate) struct Guards {
 impl Guards {
     /// Makes a file, and tries whether a page of it can be guarded.
     pub(crate) fn new() -> Result<Guards, FaultError> {
-        let refused = |source| FaultError::Unguarded { source };
-        let guards = Guards { file: memory_file().map_err(refused)?, maker: Home::new()? };
-        guards.try_page().map_err(refused)?;
+        let refused = unless_exhausted(|source| FaultError::Unguarded { source });
+        let file = MarkedFile::new(memory_file().map_err(&refused)?);
+        let guards =
+            Guards { file: file.map_err(|error| refused(error.into()))?, maker: Home::new()? };
+        guards.try_page(page_to_try()?).map_err(&refused)?;
+        let zeros = Mapping::reserve(SEGMENT_PAGES, Access::Zeros, Core::LeftOut)?;
+        expect_small_pages(guards.file.as_fd(), &zeros).map_err(refused)?;
         Ok(guards)
     }
 }
@@ -60,7 +72,10 @@ impl Closing for Guards {
         if self.maker.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
     }
 
-    fn back(&self, mapping: &Mapping) -> io::Result<()> {
+    /// The file may still have bytes of an earlier span there, if the system refused to take them.
+    fn back(&self, mapping: Mapping) -> io::Result<Mapping> {
+        // SAFETY: nothing refers to a new mapping.
+        unsafe { self.discard(&mapping.range())? };
         mapping.share(&self.file)
     }
 
@@ -88,7 +103,16 @@ impl Closing for Guards {
         }
     }
 
+    fn let_go(&self) {
+        if !self.maker.is_here() {
+            self.file.let_go();
+        }
+    }
+
     fn next_data(&self, address: usize) -> Option<usize> {
+        if !self.maker.is_here() {
+            return None;
+        }
         self.file.next_data(address as u64).and_then(|at| usize::try_from(at).ok())
     }
 
@@ -103,15 +127,13 @@ impl Closing for Guards {
     }
 
     unsafe fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
-        if !self.maker.is_here() || !self.is_open() {
-            return Err(Errno::BADF);
-        }
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         range.clone().step_by(HOLE_BYTES).try_for_each(|start| {
-            let (file, len) = (self.file.number(), HOLE_BYTES.min(range.end - start));
-            // Not by `fallocate`, where a thread may be cancelled.
+            if !self.maker.is_here() || !self.is_open() {
+                return Err(Errno::BADF);
+            }
+            let len = HOLE_BYTES.min(range.end - start);
             // SAFETY: the caller's contract.
-            answer(unsafe { libc::syscall(libc::SYS_fallocate, file, mode, start, len) })
+            unsafe { make_hole(self.file.as_fd(), start, len) }
         })
     }
 
@@ -138,8 +160,52 @@ fn answer(returned: libc::c_long) -> Result<(), Errno> {
     }
 }
 
+/// Makes a hole in a file. What is mapped of it reads as zeros.
+///
+/// # Safety
+///
+/// Those of [`Closing::discard`], for what is mapped of it.
+unsafe fn make_hole(file: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // Not by `fallocate`, where a thread may be cancelled.
+    // SAFETY: the caller's contract.
+    answer(unsafe { libc::syscall(libc::SYS_fallocate, file.as_raw_fd(), mode, start, len) })
+}
+
+/// Checks that pages of a file get and give back their memory one by one. A system that keeps such
+/// files in huge pages would take 2 MiB for a page that comes, and keep them when it leaves. Nobody
+/// would count that.
+fn expect_small_pages(file: BorrowedFd<'_>, zeros: &Mapping) -> io::Result<()> {
+    let expect = |pages: usize| {
+        let bytes = fstat(file)?.st_blocks * BLOCK_BYTES;
+        if bytes == (pages * PAGE_SIZE) as i64 {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "the system keeps files of memory in huge pages, which cannot leave one by one (write \
+             `never` or `advise` to /sys/kernel/mm/transparent_hugepage/shmem_enabled)",
+        ))
+    };
+    let bytes = zeros.range().len();
+    // SAFETY: the mapping may be read, and nothing writes it.
+    let zeros = unsafe { std::slice::from_raw_parts(zeros.base().as_ptr(), bytes) };
+    // Nothing is mapped there. SAFETY: so nothing refers to it.
+    let hole = |at, len| unsafe { make_hole(file, TRIED_AT as usize + at, len) };
+    let mut written = 0;
+    while written < bytes {
+        written += pwrite(file, &zeros[written..], TRIED_AT + written as u64)?;
+    }
+    expect(SEGMENT_PAGES)?;
+    hole(PAGE_SIZE, PAGE_SIZE)?;
+    expect(SEGMENT_PAGES - 1)?;
+    hole(0, bytes)?;
+    pwrite(file, &zeros[..PAGE_SIZE], TRIED_AT)?;
+    expect(1)?;
+    Ok(hole(0, PAGE_SIZE)?)
+}
+
 /// A memory file as long as there are addresses.
-fn memory_file() -> io::Result<MarkedFile> {
+fn memory_file() -> io::Result<OwnedFd> {
     if getrlimit(Resource::Fsize).current.is_some() {
         // Otherwise the system would send a SIGXFSZ.
         return Err(io::Error::other(
@@ -150,5 +216,43 @@ fn memory_file() -> io::Result<MarkedFile> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
     let file = memfd_create("ramfold", flags)?;
     ftruncate(&file, FILE_BYTES)?;
-    Ok(MarkedFile::new(file)?)
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use std::ptr::null;
+
+    /// What the check says of a file of a file system that is mounted with an option. This thread
+    /// alone sees the mount. `None` if the system refuses that.
+    fn says_of(option: &CStr) -> Option<io::Result<()>> {
+        let (private, kind) = (libc::MS_PRIVATE | libc::MS_REC, c"tmpfs".as_ptr());
+        // SAFETY: the mounts of this thread alone, and strings that outlive the calls.
+        let mounted = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(null(), c"/".as_ptr(), null(), private, null()) == 0
+                && libc::mount(kind, c"/mnt".as_ptr(), kind, 0, option.as_ptr().cast()) == 0
+        };
+        if !mounted {
+            return None;
+        }
+        let file = std::fs::File::create_new("/mnt/file").expect("a file");
+        let pages = Mapping::reserve(SEGMENT_PAGES, Access::Zeros, Core::LeftOut).expect("pages");
+        ftruncate(&file, FILE_BYTES).expect("a file has holes");
+        Some(expect_small_pages(file.as_fd(), &pages))
+    }
+
+    #[test]
+    fn a_system_with_huge_pages_in_files_is_refused_with_that_reason() {
+        let says = |option| {
+            std::thread::scope(|scope| scope.spawn(move || says_of(option)).join().expect("a word"))
+        };
+        let (Some(small), Some(huge)) = (says(c"huge=never"), says(c"huge=always")) else {
+            return eprintln!("skipped: needs the right to mount, and huge pages");
+        };
+        small.expect("page by page");
+        assert!(huge.expect_err("2 MiB for a page").to_string().contains("shmem_enabled"));
+    }
 }

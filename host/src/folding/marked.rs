@@ -9,15 +9,21 @@
 //! for it touches less than to ask for the status, which took a microsecond where each page comes
 //! at random. If the mark is not there, the status decides.
 //!
+//! Each file has a mark of its own, because the number may be that of another file of ours by now.
+//!
 //! Invariant: a file that is taken for ours is ours. Lock: none.
 
-use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::fs::{Mode, OFlags, SeekFrom, fstat, open, seek};
 use rustix::io::Errno;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The position. No file that is read or written in order comes there.
-const MARK: u64 = 0x3261_6d66_6f6c_6421;
+/// Marks lie from here up to twice this. No file that is read or written in order comes there.
+const MARKS: u64 = 1 << 61;
+
+/// Files that were marked so far.
+static MARKED: AtomicU64 = AtomicU64::new(0);
 
 /// A descriptor, and what tells its file.
 #[derive(Debug)]
@@ -27,32 +33,56 @@ pub(super) struct MarkedFile {
     device: u64,
     /// The number of the file there.
     inode: AtomicU64,
+    /// The position.
+    mark: AtomicU64,
 }
 
 impl MarkedFile {
     /// Marks a file.
     pub(super) fn new(file: OwnedFd) -> Result<MarkedFile, Errno> {
-        seek(&file, SeekFrom::Start(MARK))?;
         let status = fstat(&file)?;
-        Ok(MarkedFile { file, device: status.st_dev, inode: AtomicU64::new(status.st_ino) })
+        // relaxed: a count.
+        let mark = mark(status.st_dev, status.st_ino, MARKED.fetch_add(1, Ordering::Relaxed));
+        seek(&file, SeekFrom::Start(mark))?;
+        let (inode, mark) = (AtomicU64::new(status.st_ino), AtomicU64::new(mark));
+        Ok(MarkedFile { file, device: status.st_dev, inode, mark })
     }
 
     /// Whether the descriptor still is the file.
     pub(super) fn is_open(&self) -> bool {
-        // relaxed: a thread that needs the number of a later file has seen that it was put here.
-        let inode = self.inode.load(Ordering::Relaxed);
+        // relaxed: a thread that needs those of a later file has seen that it was put here.
+        let (inode, mark) = (self.inode.load(Ordering::Relaxed), self.mark.load(Ordering::Relaxed));
         let is_the_file =
             |status: rustix::fs::Stat| (status.st_dev, status.st_ino) == (self.device, inode);
-        seek(&self.file, SeekFrom::Current(0)) == Ok(MARK)
+        seek(&self.file, SeekFrom::Current(0)) == Ok(mark)
             || fstat(&self.file).is_ok_and(is_the_file)
     }
 
-    /// Where the file has data next, from `at` on. The mark is away meanwhile.
+    /// Where the file has data next, from `at` on; `None` also if it is not open. The mark is away
+    /// meanwhile.
     pub(super) fn next_data(&self, at: u64) -> Option<u64> {
+        if !self.is_open() {
+            return None;
+        }
         let next = seek(&self.file, SeekFrom::Data(at)).ok();
         // If this fails, the status decides from now on.
-        let _ = self.is_open() && seek(&self.file, SeekFrom::Start(MARK)).is_ok();
+        // relaxed: as in `is_open`.
+        let _ = seek(&self.file, SeekFrom::Start(self.mark.load(Ordering::Relaxed)));
         next
+    }
+
+    /// Lets go of the file, and keeps its number: something that is always there gets it. May be
+    /// called in a forked child that was in the middle of anything. If the system refuses, the file
+    /// stays.
+    pub(super) fn let_go(&self) {
+        if !self.is_open() {
+            return;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        if let Ok(root) = open(c"/", flags, Mode::empty()) {
+            // SAFETY: the number is this value's, and stays open.
+            unsafe { libc::dup3(root.as_raw_fd(), self.number(), libc::O_CLOEXEC) };
+        }
     }
 
     /// Puts another file of the same file system under the number of this one. May be called in a
@@ -63,8 +93,9 @@ impl MarkedFile {
         if unsafe { libc::dup3(from, to, libc::O_CLOEXEC) } < 0 {
             return Err(Errno::MFILE);
         }
-        // relaxed: the caller publishes it.
+        // relaxed: the caller publishes both.
         self.inode.store(other.inode.into_inner(), Ordering::Relaxed);
+        self.mark.store(other.mark.into_inner(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -78,4 +109,11 @@ impl AsFd for MarkedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// The mark of the file that is the `count`th of this process.
+fn mark(device: u64, inode: u64, count: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (device, inode, count).hash(&mut hasher);
+    MARKS | hasher.finish() % MARKS
 }

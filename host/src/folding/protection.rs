@@ -16,8 +16,8 @@
 //!
 //! The manual pages are `mprotect(2)` and `proc_pid_mem(5)`.
 
-use super::closing::{CLOSED, Closing, discard_private};
-use super::error::FaultError;
+use super::closing::{CLOSED, Closing, discard_private, page_to_try};
+use super::error::{FaultError, unless_exhausted};
 use super::home::Home;
 use super::marked::MarkedFile;
 use super::transfer::Stop;
@@ -48,12 +48,12 @@ impl Protection {
     /// Opens the memory of this process, and tries whether closed pages can be written. From now on
     /// a forked child has the mappings that lead to a page.
     pub(crate) fn new() -> Result<Protection, FaultError> {
-        let refused = |source| FaultError::Unforced { source };
+        let refused = unless_exhausted(|source| FaultError::Unforced { source });
         let memory = open_memory().map_err(|error| refused(error.into()))?;
         let (opened, maker) = (Home::new()?, Home::new()?);
         let opening = Lock::new(Rank::Leaf, ());
         let protection = Protection { memory, opened, maker, opening };
-        protection.try_page().map_err(refused)?;
+        protection.try_page(page_to_try()?).map_err(refused)?;
         inherit_all();
         Ok(protection)
     }
@@ -92,8 +92,8 @@ impl Closing for Protection {
         if self.maker.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
     }
 
-    fn back(&self, _: &Mapping) -> io::Result<()> {
-        Ok(())
+    fn back(&self, mapping: Mapping) -> io::Result<Mapping> {
+        Ok(mapping)
     }
 
     fn is_open(&self) -> bool {
@@ -131,6 +131,9 @@ impl Closing for Protection {
 
     /// Private memory goes with its mapping.
     unsafe fn empty(&self, _: &Range<usize>) {}
+
+    /// A child has the pages, and opens its own.
+    fn let_go(&self) {}
 
     fn file(&self, address: usize) -> BorrowedFd<'_> {
         self.expect_memory(address);

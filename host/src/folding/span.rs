@@ -41,6 +41,10 @@ use std::sync::Arc;
 pub const GONE: &str = "a page is gone that nobody took away: other code has used madvise, mremap \
                         or mmap on the region's bytes; the page was";
 
+/// The request that the system refuses for locked pages.
+const GUARDING_LOCKED: &str = "putting guards on pages that the program has locked (mlock; unlock them, or use another \
+     mode)";
+
 /// The half of a span for the code that folds it. All methods count in pages of the span, and panic
 /// if the span has no such pages: a broken caller.
 #[derive(Debug)]
@@ -60,8 +64,7 @@ impl Span {
         pages: usize,
     ) -> Result<(Arc<Span>, SpanMemory), FaultError> {
         path.expect_own()?;
-        let mapping = Mapping::reserve_for_parts(pages)?;
-        path.prepare(&mapping)?;
+        let mapping = path.prepare(Mapping::reserve_for_parts(pages)?)?;
         let span = Arc::new(Span { mapping, path: Arc::clone(path) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }
@@ -115,9 +118,10 @@ impl Span {
                     // Mostly the program has touched all of them. They stay open.
                     return Ok(());
                 }
-                let refused = |error| match error {
-                    Errno::NOMEM => FaultError::Mappings { max: max_map_count() },
-                    error => refused("closing pages")(error),
+                let refused = |error| match (error, self.mode()) {
+                    (Errno::NOMEM, _) => FaultError::Mappings { max: max_map_count() },
+                    (Errno::INVAL, FaultMode::Guards) => refused(GUARDING_LOCKED)(error),
+                    _ => refused("closing pages")(error),
                 };
                 // All are closed before this looks, so that no page is touched after the look.
                 // SAFETY: the pages are ours, and keep their bytes.
@@ -318,15 +322,27 @@ impl Span {
         }
     }
 
-    /// Gives back what a file has of pages that are not mapped any more, or soon will not be.
+    /// Takes pages away for good, and what a file has of them. After the first step no code, for
+    /// example a system call of another thread, puts anything in the file any more.
     ///
     /// # Safety
     ///
     /// - There is no reference to their bytes.
-    unsafe fn empty(&self, pages: &Range<usize>) {
+    unsafe fn take_away(&self, pages: Range<usize>) -> Result<(), HostError> {
+        // SAFETY: the caller's contract.
+        unsafe { self.mapping.unmap(pages.clone())? };
         if let Way::Closing(closing) = self.path.way() {
             // SAFETY: the caller's contract.
-            unsafe { closing.empty(&self.addresses(pages)) };
+            unsafe { closing.empty(&self.addresses(&pages)) };
+        }
+        Ok(())
+    }
+
+    /// Lets go of what the region's process has in common with a forked child that does not have
+    /// the region. Called in the child, which may have been in the middle of anything.
+    pub fn let_go(&self) {
+        if let Way::Closing(closing) = self.path.way() {
+            closing.let_go();
         }
     }
 
@@ -344,8 +360,11 @@ impl Drop for Span {
     /// The addresses may be another span's as soon as they are given back, so the file is emptied
     /// first.
     fn drop(&mut self) {
-        // SAFETY: the client's half, which lends the bytes, is gone, because it holds this one.
-        unsafe { self.empty(&(0..self.pages())) };
+        if self.closes() {
+            // If the system refuses, it gives the memory back with the file.
+            // SAFETY: the client's half, which lends the bytes, is gone, because it holds this one.
+            let _ = unsafe { self.take_away(0..self.pages()) };
+        }
     }
 }
 
@@ -417,7 +436,7 @@ impl SpanMemory {
     ///
     /// # Errors
     ///
-    /// If the system refuses. Nothing has changed then.
+    /// If the system refuses. It may have dropped the first of them.
     pub fn discard(&mut self, pages: Range<usize>) -> Result<(), HostError> {
         // SAFETY: because of `&mut self` there is no reference to the bytes.
         unsafe { self.span.discard(pages) }
@@ -434,9 +453,7 @@ impl SpanMemory {
         self.gone.reserve(1);
         // SAFETY: because of `&mut self` there is no reference to the bytes, and by S2 there will
         // be none.
-        unsafe { self.span.mapping.unmap(pages.clone())? };
-        // SAFETY: as above.
-        unsafe { self.span.empty(&pages) };
+        unsafe { self.span.take_away(pages.clone())? };
         self.insert(pages);
         Ok(())
     }

@@ -103,13 +103,14 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes a new mapping one of `file`, open and shared, at the offset that is its address. A
+    /// Puts a mapping of `file` in its place, open and shared, at the offset that is its address. A
     /// core file keeps it, and no forked child gets it.
     #[cfg(not(any(loom, shuttle, miri)))]
-    pub(crate) fn share(&self, file: impl AsFd) -> io::Result<()> {
+    pub(crate) fn share(self, file: impl AsFd) -> io::Result<Mapping> {
         forked::leave(self.base);
-        // SAFETY: these pages are ours (M1), and no other code knows of them yet.
-        unsafe { system::share(self.base, self.len, file.as_fd()) }
+        // SAFETY: these pages are ours (M1), and every borrow of them has ended with `self`.
+        unsafe { system::share(self.base, self.len, file.as_fd())? };
+        Ok(self)
     }
 
     /// Reserves open pages, which a core file keeps, to be registered part by part. When all parts
@@ -201,7 +202,8 @@ impl Mapping {
         unsafe { system::is_mapped(self.base, self.len) }
     }
 
-    /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
+    /// Gives `pages` back to the system: they read as zeros and cost nothing until touched. Those
+    /// of a file stay in the file.
     ///
     /// # Safety
     ///

@@ -92,6 +92,10 @@ unsafe impl Server for Filler {
             Some(_) => Served::Present,
         }
     }
+
+    fn let_go(&self) {
+        self.span.let_go();
+    }
 }
 
 /// A server for the pages of `at`, which are out.

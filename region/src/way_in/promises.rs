@@ -37,6 +37,10 @@ unsafe impl Server for Folded {
     fn outlives_fork(&self) -> bool {
         self.span.outlives_fork()
     }
+
+    fn let_go(&self) {
+        self.span.let_go();
+    }
 }
 
 impl Folded {
