@@ -5,6 +5,7 @@ use crate::setting::{in_a_child, in_a_child_in, is_child, is_child_in, path, ser
 use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, SpanAddress, Staging};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,12 +70,24 @@ fn guards_split_no_mapping() {
 /// The offset of a page in the file is its address, so another span may get it.
 #[test]
 fn what_a_span_had_is_not_in_the_next_one_at_its_place() {
+    if !as_told("guards::what_a_span_had_is_not_in_the_next_one_at_its_place") {
+        return;
+    }
     let Some(path) = path(MODE) else { return };
-    for _ in 0..100 {
-        let (_, mut memory) = Span::reserve(&path, 8).expect("a span");
+    let file = format!("/proc/self/fd/{}", number_of("memfd:ramfold"));
+    let file = fs::OpenOptions::new().write(true).open(file).expect("a descriptor of its own");
+    for round in 0..100 {
+        let (span, mut memory) = Span::reserve(&path, 8).expect("a span");
         assert!(whole(&mut memory).iter().all(|&byte| byte == 0));
         whole(&mut memory).fill(7);
+        let at = span.range().start;
+        drop((span, memory));
+        // As if the system had refused to take them away.
+        if round % 2 == 1 {
+            file.write_all_at(&[9; 8 * PAGE_SIZE], at as u64).expect("written");
+        }
     }
+    eprintln!("as told");
 }
 
 /// The system would end the program with a SIGXFSZ.
@@ -96,9 +109,7 @@ fn a_program_that_may_not_write_large_files_is_refused_with_that_reason() {
 /// A child has neither the pages nor the right to change them, and its end changes nothing.
 #[test]
 fn a_forked_child_that_drops_what_it_inherited_leaves_its_parents_pages() {
-    let Some(mut at) = setting_in(MODE) else { return };
-    let _served = served(&mut at);
-    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 42);
+    let Some(at) = setting_in(MODE) else { return };
     let mut parts = Some((Arc::clone(&at.span), at));
     // SAFETY: the child drops what it has, and ends by `_exit`.
     let child = unsafe { libc::fork() };
@@ -114,7 +125,7 @@ fn a_forked_child_that_drops_what_it_inherited_leaves_its_parents_pages() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     let (_, mut at) = parts.expect("the parent's own");
-    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 42);
+    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 8);
 }
 
 /// A child that outlives its parent would keep all the memory that its parent had.
@@ -125,6 +136,8 @@ fn a_forked_child_lets_go_of_the_file() {
     }
     let Some(mut at) = setting_in(MODE) else { return };
     let _served = served(&mut at);
+    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 42);
+    assert_eq!(pages_of_files(), 1);
     // SAFETY: the child, of a process without other threads that count, looks and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -248,6 +261,7 @@ fn what_is_written_while_a_span_is_dropped_is_not_in_the_next_one() {
                 std::hint::spin_loop();
             }
         };
+        let _end = AtTheEnd(|| turn.store(ROUNDS_DONE, Ordering::SeqCst));
         let (mut again, mut last) = (0, 0);
         for round in 0..1000 {
             let (span, address) = SpanAddress::reserve(&path, 1024).expect("a span");
@@ -260,8 +274,8 @@ fn what_is_written_while_a_span_is_dropped_is_not_in_the_next_one() {
             take_turns(2 * round + 1);
             drop((span, address));
             take_turns(2 * round + 2);
+            assert_eq!(pages_of_files(), 0, "round {round}");
         }
-        turn.store(ROUNDS_DONE, Ordering::SeqCst);
         assert!(again > 500, "{again} of 1000 were at the place of the one before");
     });
     eprintln!("as told");
@@ -269,6 +283,15 @@ fn what_is_written_while_a_span_is_dropped_is_not_in_the_next_one() {
 
 /// The turn after the last one.
 const ROUNDS_DONE: usize = usize::MAX;
+
+/// Does something in any case, so that a thread that is waited for ends.
+struct AtTheEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtTheEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
 
 /// Guards cannot be put on locked pages.
 #[test]
