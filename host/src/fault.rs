@@ -11,9 +11,10 @@
 //! work. Soundness rests on the rules under its `# Safety`, and implementing it is `unsafe`. A
 //! server allocates nothing, does not log and does not panic.
 //!
-//! Two more rules keep the process alive, and a breach of them ends it. A server touches no memory
-//! of a region. It takes no lock that a thread may hold while that thread touches memory of a
-//! region.
+//! Three more rules keep the process alive, and a breach of them ends it or lets it touch the same
+//! page for ever. A server touches no memory of a region. It takes no lock that a thread may hold
+//! while that thread touches memory of a region. An [`Asker`] that [is not of](Asker::is_of) its
+//! region's mode is answered [`Served::Foreign`], because other code has closed the page.
 //!
 //! A server that panics all the same ends the process, with the words of the panic. Nothing unwinds
 //! out of the handler, and the threads are [`Vital`].

@@ -179,8 +179,8 @@ impl fmt::Display for FaultError {
             ),
             FaultError::Unguarded { source } => write!(
                 f,
-                "folded memory by guards is refused: {source} (it needs Linux 6.15 and a file of \
-                 memory)"
+                "folded memory by guards needs Linux 6.15 and a file of memory, which is refused: \
+                 {source}"
             ),
             FaultError::NoWay { refusals } => {
                 f.write_str("pages can leave in no way")?;

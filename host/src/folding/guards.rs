@@ -15,7 +15,6 @@
 //! on.
 
 use super::closing::{CLOSED, Closing, page_to_try};
-use super::contents::SEGMENT_PAGES;
 use super::error::{FaultError, unless_exhausted};
 use super::home::Home;
 use super::marked::MarkedFile;
@@ -39,6 +38,9 @@ const HOLE_BYTES: usize = 4 << 20; // 4 MiB
 /// Where a file is tried: at the start of a huge page, past any address.
 const TRIED_AT: u64 = FILE_BYTES / 2; // 2 EiB
 
+/// Pages that are written at once there, as many as come at once at most.
+const TRIED_PAGES: usize = 64;
+
 /// Bytes of a block, by which `fstat(2)` counts.
 const BLOCK_BYTES: i64 = 512;
 
@@ -61,7 +63,7 @@ impl Guards {
         let guards =
             Guards { file: file.map_err(|error| refused(error.into()))?, maker: Home::new()? };
         guards.try_page(page_to_try()?).map_err(&refused)?;
-        let zeros = Mapping::reserve(SEGMENT_PAGES, Access::Zeros, Core::LeftOut)?;
+        let zeros = Mapping::reserve(TRIED_PAGES, Access::Zeros, Core::LeftOut)?;
         expect_small_pages(guards.file.as_fd(), &zeros).map_err(refused)?;
         Ok(guards)
     }
@@ -195,9 +197,9 @@ fn expect_small_pages(file: BorrowedFd<'_>, zeros: &Mapping) -> io::Result<()> {
     while written < bytes {
         written += pwrite(file, &zeros[written..], TRIED_AT + written as u64)?;
     }
-    expect(SEGMENT_PAGES)?;
+    expect(TRIED_PAGES)?;
     hole(PAGE_SIZE, PAGE_SIZE)?;
-    expect(SEGMENT_PAGES - 1)?;
+    expect(TRIED_PAGES - 1)?;
     hole(0, bytes)?;
     pwrite(file, &zeros[..PAGE_SIZE], TRIED_AT)?;
     expect(1)?;
@@ -239,7 +241,7 @@ mod tests {
             return None;
         }
         let file = std::fs::File::create_new("/mnt/file").expect("a file");
-        let pages = Mapping::reserve(SEGMENT_PAGES, Access::Zeros, Core::LeftOut).expect("pages");
+        let pages = Mapping::reserve(TRIED_PAGES, Access::Zeros, Core::LeftOut).expect("pages");
         ftruncate(&file, FILE_BYTES).expect("a file has holes");
         Some(expect_small_pages(file.as_fd(), &pages))
     }

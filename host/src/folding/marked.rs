@@ -115,5 +115,5 @@ impl AsFd for MarkedFile {
 fn mark(device: u64, inode: u64, count: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (device, inode, count).hash(&mut hasher);
-    MARKS | hasher.finish() % MARKS
+    MARKS + hasher.finish() % MARKS
 }

@@ -21,13 +21,13 @@ use std::sync::Arc;
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time. An access brings them back. In
-/// [`FaultMode::Signal`](crate::FaultMode) and [`FaultMode::Protection`](crate::FaultMode), three
-/// things must not be done with such a slice:
+/// each [`FaultMode`](crate::FaultMode) except `Thread`, three things must not be done with such a
+/// slice:
 /// - do not pass it to a system call. The call fails with `EFAULT` (`Bad address`) if a page is
 ///   out. Pin the slice first, see below;
-/// - do not block the signal (`SIGBUS`, or `SIGSEGV` with protection) in a thread that touches it,
-///   because the system then ends the process without a message. Do not install a handler for it
-///   that does not call the previous one;
+/// - do not block the signal (`SIGBUS`, or `SIGSEGV` with protection or guards) in a thread that
+///   touches it, because the system then ends the process without a message. Do not install a
+///   handler for it that does not call the previous one;
 /// - do not use it as a thread's stack. The handler would need the very stack that must come back,
 ///   and the system ends the process without a message.
 ///
