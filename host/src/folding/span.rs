@@ -42,8 +42,8 @@ pub const GONE: &str = "a page is gone that nobody took away: other code has use
                         or mmap on the region's bytes; the page was";
 
 /// The request that the system refuses for locked pages.
-const GUARDING_LOCKED: &str = "putting guards on pages that the program has locked by mlock (unlock \
-                               them, or use another mode)";
+const GUARDING_LOCKED: &str = "putting guards on pages that the program has locked by mlock \
+                               (unlock them, or use another mode)";
 
 /// The half of a span for the code that folds it. All methods count in pages of the span, and panic
 /// if the span has no such pages: a broken caller.
