@@ -8,12 +8,14 @@
 //!   pins    groups that system calls use        reach   closed memory is read and written
 //!   files   by which that is done               addresses
 //!   stacks  for handlers, and for children      narrow  more for stacks of threads
+//!   executing  threads that execute programs
 //! ```
 //!
 //! The *arena* is an address range of its own, in which memory lies that folds. Pages of it are
 //! open, or *closed*: without access. A group that is *pinned* stays open.
 
 pub(crate) mod addresses;
+mod executing;
 pub(crate) mod files;
 mod fold;
 pub(crate) mod fresh;

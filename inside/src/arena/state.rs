@@ -16,6 +16,7 @@
 //!
 //! Lock: the turn. The store's locks are taken under it.
 
+use super::executing::{Caller, Executing};
 use super::fold::{Fold, is_stuck};
 use super::narrow::Narrow;
 use super::stacks::Stacks;
@@ -56,8 +57,8 @@ pub(crate) struct State {
     pub(crate) wide: Stacks,
     /// Memory for stacks of threads that are small.
     pub(crate) narrow: Narrow,
-    /// Pins of threads that execute programs.
-    pub(crate) executing: Vec<Executing>,
+    /// Threads that execute programs.
+    pub(crate) executing: Executing,
     /// How often the process has forked, and the one by which it was made. If ever, it may share
     /// pages.
     pub(crate) forks: u32,
@@ -65,30 +66,10 @@ pub(crate) struct State {
     pub(crate) edges: usize,
 }
 
-/// What a thread has pinned that executes a program. It comes back only if that fails. If it was a
-/// child in this memory (`vfork`), nobody tells that it has gone.
-#[derive(Debug)]
-pub(crate) struct Executing {
-    thread: u32,
-    /// The process that has the memory. A child made by `fork` has none of its parent's pins.
-    home: u32,
-    since: Instant,
-    pinned: Vec<Range<usize>>,
-}
-
-impl Executing {
-    /// Of the calling thread.
-    pub(crate) fn new(pinned: Vec<Range<usize>>) -> Executing {
-        Executing { thread: thread(), home: home(), since: Instant::now(), pinned }
-    }
-}
-
 /// How long the pager steps aside for threads of the program, and how often at most: there may
 /// always be one that waits, and the figures of the board have to come.
 const STEP_ASIDE: Duration = Duration::from_micros(50);
 const STEPS_ASIDE: u32 = 20; // 1 ms
-/// How long the kernel may need until it has copied the words of a program that is executed.
-const EXECUTING_MAX: Duration = Duration::from_secs(60);
 
 struct Shared(UnsafeCell<Option<Box<State>>>);
 
@@ -184,6 +165,11 @@ pub(crate) fn is_home() -> bool {
 fn home() -> u32 {
     // relaxed: it changes only while there is one thread.
     HOME.load(Ordering::Relaxed)
+}
+
+/// The calling thread, and whose memory it has.
+pub(crate) fn caller() -> Caller {
+    Caller { thread: thread(), home: home(), is_home: is_home() }
 }
 
 /// Does `work` under the lock. The thread is on a strand; if it is the program's, it has settled.
@@ -420,23 +406,6 @@ impl State {
         if is_home() { self.wide.give(thread(), None) } else { None }
     }
 
-    /// Takes the pins back of the calling thread, which could not execute a program.
-    pub(crate) fn has_not_executed(&mut self) {
-        let me = thread();
-        self.take_back(|it| it.thread == me);
-    }
-
-    /// Takes the pins back of threads that have executed a program by now.
-    pub(crate) fn have_executed(&mut self) {
-        self.take_back(|it| it.since.elapsed() > EXECUTING_MAX);
-    }
-
-    fn take_back(&mut self, is_over: impl Fn(&Executing) -> bool) {
-        let over = self.executing.extract_if(.., |it| it.home != home() || is_over(it));
-        let ours = over.filter(|it| it.home == home());
-        ours.for_each(|it| it.pinned.iter().for_each(pins::unpin));
-    }
-
     pub(crate) fn give_back(&self, word: Word) {
         if let (Place::Slot(slot), Some(fold)) = (word.place(), &self.fold) {
             fold.store.give_back(slot);
@@ -453,23 +422,6 @@ fn edges(closed: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pins_of_a_program_that_is_executed_end() {
-        let mut state = State::default();
-        let now = Executing::new(Vec::new());
-        let other = Executing { thread: now.thread + 1, since: Instant::now(), ..now.copy() };
-        let old = Executing { since: Instant::now() - 2 * EXECUTING_MAX, ..other.copy() };
-        let parents = Executing { home: now.home + 1, ..other.copy() };
-        state.executing = vec![now, other, old];
-        state.has_not_executed();
-        assert_eq!(state.executing.len(), 2, "those of other threads stay");
-        state.have_executed();
-        assert_eq!(state.executing.len(), 1, "the old ones have gone");
-        state.executing.push(parents);
-        state.have_executed();
-        assert_eq!(state.executing.len(), 1, "a child has none of its parent's");
-    }
 
     #[test]
     fn a_range_has_the_pages_of_its_first_and_last_byte() {
@@ -490,11 +442,5 @@ mod tests {
         assert_eq!(closed_in(PAGE + 1, 2 * PAGE), 0, "up to an edge");
         assert_eq!(closed_in(63 * PAGE + 9, 64 * PAGE + 9), bits(63, 1), "over the group's end");
         assert_eq!(closed_in(4 * PAGE, 63 * PAGE), 0, "between");
-    }
-
-    impl Executing {
-        fn copy(&self) -> Executing {
-            Executing { pinned: self.pinned.clone(), ..*self }
-        }
     }
 }

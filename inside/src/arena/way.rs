@@ -334,7 +334,7 @@ pub(crate) fn look_again(state: &mut State) {
     let large =
         all.iter().filter(|(span, kind)| *kind == Kind::Folds && span.len() > fresh::LEN_MAX);
     large.for_each(|(span, _)| fresh::look_through(state, span));
-    state.have_executed();
+    state.executing.settle(&state::caller());
 }
 
 /// So many groups that could not leave are tried again. Those that other processes have stay on the

@@ -5,6 +5,7 @@
 //!   Use::Nested    its arguments lead to more addresses            nested
 //!   Use::Mask      about signals                                   masks
 //!   Use::Descriptors   a range of descriptors: ours stay open      handlers
+//!   Use::Trace     a child in its parent's memory asks for it      handlers
 //!   Use::Plain     its arguments are all the addresses it uses
 //!   Use::Unserved  the kernel would use memory later, or nobody knows: nothing folds any more
 //! ```
@@ -23,6 +24,7 @@ pub(super) enum Use {
     Nested,
     Mask,
     Descriptors,
+    Trace,
     Plain,
     Unserved,
 }
@@ -218,7 +220,7 @@ pub(super) fn spawns(arguments: &[usize; 6]) -> bool {
 }
 
 /// What a call does with memory.
-pub(super) fn kind(number: c_long) -> Use {
+pub(super) fn kind(number: c_long, arguments: &[usize; 6]) -> Use {
     let is_in = |list: &[c_long]| list.contains(&number);
     match number {
         _ if is_in(MEMORY) => Use::Memory,
@@ -226,6 +228,7 @@ pub(super) fn kind(number: c_long) -> Use {
         _ if is_in(MASKS) => Use::Mask,
         _ if is_in(DESCRIPTORS) => Use::Descriptors,
         _ if is_in(UNSERVED) => Use::Unserved,
+        libc::SYS_ptrace if arguments[0] as u32 == libc::PTRACE_TRACEME => Use::Trace,
         0..=OLD_MAX => Use::Plain,
         _ if is_in(NEWER) || is_in(&YOUNG) => Use::Plain,
         _ => Use::Unserved,
@@ -278,11 +281,13 @@ mod tests {
 
     #[test]
     fn a_call_that_nobody_knows_is_not_served() {
+        let kind = |number| kind(number, &[libc::PTRACE_TRACEME as usize; 6]);
         assert_eq!(kind(libc::SYS_read), Use::Plain);
         assert_eq!(kind(libc::SYS_madvise), Use::Memory);
         assert_eq!(kind(libc::SYS_readv), Use::Nested);
         assert_eq!(kind(libc::SYS_close_range), Use::Descriptors);
         assert_eq!(kind(libc::SYS_io_setup), Use::Unserved);
+        assert_eq!(kind(libc::SYS_ptrace), Use::Trace);
         assert_eq!((kind(STATMOUNT), kind(454)), (Use::Plain, Use::Plain));
         assert_eq!(kind(100_000), Use::Unserved);
     }

@@ -86,8 +86,8 @@ enum Library {
     Absent,
     /// It traps if an argument has these bits.
     TrapsIf(u32, u32),
-    /// It passes if the lower half of an argument is a value, and traps otherwise.
-    TrapsUnless(u32, u32),
+    /// It traps if the lower half of an argument is a value, or if it is not.
+    TrapsAt(u32, u32, bool),
     /// If an argument is a descriptor of ours, it is refused by this error.
     Refused(u32, i32),
 }
@@ -96,11 +96,12 @@ fn of_library(number: libc::c_long, kind: Kind) -> Library {
     let optional = OPTIONAL.iter().find(|(it, _)| *it == number);
     let closing = CLOSING.iter().find(|(it, ..)| *it == number);
     match (number, optional, closing) {
-        (_, Some(&(_, argument)), _) => Library::TrapsUnless(argument, 0),
+        (_, Some(&(_, argument)), _) => Library::TrapsAt(argument, 0, false),
         (_, _, Some(&(_, argument, errors))) => Library::Refused(argument, errors[kind as usize]),
         (libc::SYS_clone, ..) if kind == Kind::Musl => Library::Spawns,
         (libc::SYS_clone, ..) => Library::Forks,
         (libc::SYS_clone3, ..) => Library::Absent,
+        (libc::SYS_ptrace, ..) => Library::TrapsAt(0, libc::PTRACE_TRACEME, true),
         // Memory without a file.
         (libc::SYS_mmap, ..) => Library::TrapsIf(3, libc::MAP_ANONYMOUS as u32),
         // Memory that moved away from the arena in parts is in parts elsewhere.
@@ -244,8 +245,9 @@ fn by_library(library: Library, ours: [i32; FILES]) -> Vec<libc::sock_filter> {
         Library::TrapsIf(argument, bits) => {
             vec![lower(argument), step(HAS, 0, 1, bits), TRAP, ALLOW]
         }
-        Library::TrapsUnless(argument, value) => {
-            vec![lower(argument), step(EQUAL, 0, 1, value), ALLOW, TRAP]
+        Library::TrapsAt(argument, value, there) => {
+            let (is, is_not) = if there { (TRAP, ALLOW) } else { (ALLOW, TRAP) };
+            vec![lower(argument), step(EQUAL, 0, 1, value), is, is_not]
         }
         Library::Refused(argument, number) => {
             let [first, second] = ours.map(|descriptor| descriptor as u32);
@@ -263,7 +265,7 @@ pub(super) fn is_meant(
     library: &Code,
 ) -> bool {
     let listed = || match of_library(number, library.kind) {
-        Library::Traps | Library::TrapsIf(..) | Library::TrapsUnless(..) => true,
+        Library::Traps | Library::TrapsIf(..) | Library::TrapsAt(..) => true,
         Library::Forks => forks(number, values),
         Library::Spawns => forks(number, values) || spawns(values),
         Library::Passes | Library::Absent | Library::Refused(..) => false,
@@ -488,13 +490,11 @@ mod tests {
         }
         let wait = [4, 0x7fff_0000_1000, 10, 5, 0, 8];
         assert_eq!(answer(libc::SYS_epoll_pwait, wait, inside), libc::SECCOMP_RET_ALLOW);
-        assert_eq!(
-            answer(libc::SYS_readv, [3, 0x7fff_0000_1000, 2, 0, 0, 0], inside),
-            libc::SECCOMP_RET_TRAP
-        );
-        assert_eq!(
-            answer(libc::SYS_read, [3, 0x7fff_0000_1000, 2, 0, 0, 0], inside),
-            libc::SECCOMP_RET_ALLOW
-        );
+        let read = |number| answer(number, [3, 0x7fff_0000_1000, 2, 0, 0, 0], inside);
+        assert_eq!(read(libc::SYS_readv), libc::SECCOMP_RET_TRAP);
+        assert_eq!(read(libc::SYS_read), libc::SECCOMP_RET_ALLOW);
+        let trace = |request: u32| answer(libc::SYS_ptrace, [request as usize; 6], inside);
+        assert_eq!(trace(libc::PTRACE_TRACEME), libc::SECCOMP_RET_TRAP);
+        assert_eq!(trace(libc::PTRACE_CONT), libc::SECCOMP_RET_ALLOW);
     }
 }

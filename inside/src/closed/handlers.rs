@@ -22,7 +22,7 @@ use super::memory::{self, Answer};
 use super::nested::{self, Pinned};
 use super::previous::{self, Action, SI_KERNEL, set_mask};
 use super::{cancel, filter, masks, musl};
-use crate::arena::state::{Executing, State};
+use crate::arena::state::State;
 use crate::arena::{addresses, files, narrow, pins, reach, stacks, state, way};
 use crate::floor::crossing::cross;
 use crate::floor::passage::pass;
@@ -260,7 +260,7 @@ impl Trap {
         }
         // In a child that has not come home, pins end.
         state::settle();
-        let kind = calls::kind(self.number);
+        let kind = calls::kind(self.number, &self.arguments);
         let pointer = machine.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
         if self.number == libc::SYS_mmap && musl::maps_stack(pointer) {
             if narrow::is_narrow(self.arguments[1]) {
@@ -268,8 +268,8 @@ impl Trap {
             }
             return self.answer.unwrap_or_else(|| self.make(self.arguments));
         }
-        if kind == Use::Memory {
-            self.aside(about_memory);
+        if kind == Use::Memory || kind == Use::Trace {
+            self.aside(if kind == Use::Memory { about_memory } else { ask_to_be_traced });
             return self.answer.unwrap_or_else(|| self.make(self.arguments));
         }
         if kind == Use::Unserved {
@@ -307,7 +307,7 @@ impl Trap {
                 answer
             }
             Use::Descriptors => self.close_range(),
-            Use::Plain | Use::Memory | Use::Unserved => self.make(self.arguments),
+            Use::Plain | Use::Memory | Use::Trace | Use::Unserved => self.make(self.arguments),
         };
         if self.number == libc::SYS_sigaltstack && answer < 0 && self.stack.is_some() {
             self.aside(take_stack_back);
@@ -432,13 +432,20 @@ extern "C" fn pin_nested(trap: &mut Trap) {
             return Some(pinned);
         }
         // If the program is executed, nobody comes back to take the pins away.
-        state.executing.push(Executing::new(pinned.0));
+        if state.executing.begin(&state::caller(), pinned.0) {
+            // SAFETY: the program asked for it. Every signal is blocked until the end of this.
+            unsafe { pass(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0]) };
+        }
         None
     });
 }
 
 extern "C" fn has_not_executed(_: &mut Trap) {
-    state::with(State::has_not_executed);
+    state::with(|state| state.executing.failed(&state::caller()));
+}
+
+extern "C" fn ask_to_be_traced(trap: &mut Trap) {
+    trap.answer = state::with(|state| state.executing.ask(&state::caller())).then_some(0);
 }
 
 extern "C" fn unpin_nested(trap: &mut Trap) {

@@ -10,6 +10,7 @@
 //   edges fences   guard pages that are no mappings of their own
 //   edges owners   a userfaultfd of the program's own
 //   edges vforks   a child by vfork, which writes to its parent's memory
+//   edges debugs   starts a program in order to trace it, as a debugger does
 //   edges watched  another process looks at the memory, and at the registers
 //   edges private  nobody may look at its memory or at its files in /proc
 //   edges dumps    aborts; the file "where" says where its memory is
@@ -391,6 +392,36 @@ static void vforks(void) {
     }
 }
 
+// --- debugs
+
+// Each signal stops a child that is traced, and its parent does not run before the child's program.
+static void debugs(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    for (int turn = 0; turn < 4; turn++) {
+        press();
+        pid_t child = vfork();
+        if (child < 0) wrong("vfork", errno);
+        if (child == 0) {
+            // The child of the second turn executes nothing.
+            if (ptrace(PTRACE_TRACEME, 0, 0, 0)) _exit(8);
+            for (int number = 1; number < 32; number++) signal(number, SIG_DFL);
+            if (turn == 1) _exit(3);
+            execl("/bin/true", "true", NULL);
+            _exit(9);
+        }
+        int status, first = 0;
+        while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
+            int number = WSTOPSIG(status);
+            if (first == 0) first = number;
+            if (ptrace(PTRACE_CONT, child, 0, number == SIGTRAP ? 0 : number)) wrong("go on", errno);
+        }
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != (turn == 1 ? 3 : 0)) wrong("end", status);
+        if (turn != 1 && first != SIGTRAP) wrong("the first stop", first);
+    }
+    check_all("all", at, PAGES, 0);
+}
+
 // --- watched
 
 static size_t peeked, copied;
@@ -527,8 +558,8 @@ int main(int count, char **words) {
     static const struct claim all[] = {
         {"rings", rings}, {"locks", locks}, {"lockall", locks_all}, {"frees", frees},
         {"locals", locals}, {"jits", jits}, {"huge", huge}, {"fences", fences},
-        {"owners", owners}, {"vforks", vforks}, {"watched", watched}, {"private", private},
-        {"dumps", dumps}, {"loops", loops}, {"tells", tells}, {"lacks", lacks}
+        {"owners", owners}, {"vforks", vforks}, {"debugs", debugs}, {"watched", watched},
+        {"private", private}, {"dumps", dumps}, {"loops", loops}, {"tells", tells}, {"lacks", lacks}
     };
     return claim(all, sizeof all / sizeof *all, count > 1 ? words[1] : "");
 }

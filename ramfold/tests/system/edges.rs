@@ -171,6 +171,7 @@ claims! {
     memory_is_written_and_executed_in_turn: "jits";
     huge_pages_fold: "huge";
     a_child_by_vfork_writes_to_its_parents_memory: "vforks";
+    a_debugger_starts_a_program: "debugs";
     a_process_that_nobody_may_look_at_folds: "private";
 }
 
