@@ -7,8 +7,8 @@
 //! stops it until its parent answers, and our own traps are signals. The parent waits for the
 //! child's program, so both would wait for ever. So the child is traced from its program on.
 //!
-//! Invariant: pins are taken back once, by the process that has the memory. Lock: the caller has the
-//! state.
+//! Invariant: pins are taken back once, by the process that has the memory. Lock: the caller has
+//! the state.
 
 use super::pins;
 use core::ops::Range;
