@@ -168,7 +168,9 @@ impl Memory {
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Memory, MemoryError> {
         if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
-            return Err(MemoryError::BadConfig { what: "an arena has 512 to 2^30 frames" });
+            return Err(MemoryError::BadConfig {
+                what: "an arena has 2 MiB to 4 TiB, which are 512 to 2^30 frames",
+            });
         }
         let leaves = config.entries_max.div_ceil(LEAF_CELLS as u64);
         if leaves >= u64::from(u32::MAX) / LEAF_CELLS as u64 {
