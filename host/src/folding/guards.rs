@@ -69,6 +69,23 @@ impl Guards {
     }
 }
 
+impl Guards {
+    /// Discards what the file has of a range, which may be large and mostly empty.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`Closing::discard`].
+    unsafe fn try_empty(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let mut at = range.start;
+        while let Some(data) = self.next_data(at).filter(|&data| data < range.end) {
+            at = range.end.min(data + HOLE_BYTES);
+            // SAFETY: the caller's contract.
+            unsafe { self.discard(&(data..at))? };
+        }
+        Ok(())
+    }
+}
+
 impl Closing for Guards {
     fn expect_own(&self) -> Result<(), FaultError> {
         if self.maker.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
@@ -76,8 +93,9 @@ impl Closing for Guards {
 
     /// The file may still have bytes of an earlier span there, if the system refused to take them.
     fn back(&self, mapping: Mapping) -> io::Result<Mapping> {
+        self.is_open().then_some(()).ok_or(Errno::BADF)?;
         // SAFETY: nothing refers to a new mapping.
-        unsafe { self.discard(&mapping.range())? };
+        unsafe { self.try_empty(&mapping.range())? };
         mapping.share(&self.file)
     }
 
@@ -142,7 +160,7 @@ impl Closing for Guards {
     unsafe fn empty(&self, range: &Range<usize>) {
         // If the program has closed the file, its memory goes with the last mapping.
         // SAFETY: the caller's contract.
-        let _ = unsafe { self.discard(range) };
+        let _ = unsafe { self.try_empty(range) };
     }
 }
 
