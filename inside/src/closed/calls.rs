@@ -219,6 +219,9 @@ pub(super) fn spawns(arguments: &[usize; 6]) -> bool {
     arguments[0] & both == both && arguments[0] >> 32 != LOOKED_AT >> 32
 }
 
+/// `PTRACE_TRACEME`, whose type is not the same in all C libraries.
+pub(super) const TRACE_ME: u32 = 0;
+
 /// What a call does with memory.
 pub(super) fn kind(number: c_long, arguments: &[usize; 6]) -> Use {
     let is_in = |list: &[c_long]| list.contains(&number);
@@ -228,7 +231,7 @@ pub(super) fn kind(number: c_long, arguments: &[usize; 6]) -> Use {
         _ if is_in(MASKS) => Use::Mask,
         _ if is_in(DESCRIPTORS) => Use::Descriptors,
         _ if is_in(UNSERVED) => Use::Unserved,
-        libc::SYS_ptrace if arguments[0] as u32 == libc::PTRACE_TRACEME => Use::Trace,
+        libc::SYS_ptrace if arguments[0] as u32 == TRACE_ME => Use::Trace,
         0..=OLD_MAX => Use::Plain,
         _ if is_in(NEWER) || is_in(&YOUNG) => Use::Plain,
         _ => Use::Unserved,
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_call_that_nobody_knows_is_not_served() {
-        let kind = |number| kind(number, &[libc::PTRACE_TRACEME as usize; 6]);
+        let kind = |number| kind(number, &[TRACE_ME as usize; 6]);
         assert_eq!(kind(libc::SYS_read), Use::Plain);
         assert_eq!(kind(libc::SYS_madvise), Use::Memory);
         assert_eq!(kind(libc::SYS_readv), Use::Nested);

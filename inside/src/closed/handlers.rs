@@ -434,7 +434,7 @@ extern "C" fn pin_nested(trap: &mut Trap) {
         // If the program is executed, nobody comes back to take the pins away.
         if state.executing.begin(&state::caller(), pinned.0) {
             // SAFETY: the program asked for it. Every signal is blocked until the end of this.
-            unsafe { pass(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0]) };
+            unsafe { pass(libc::SYS_ptrace, [calls::TRACE_ME as usize, 0, 0, 0, 0, 0]) };
         }
         None
     });
