@@ -246,3 +246,29 @@ fn writers_that_meet_at_the_limit_all_find_the_room_there_is() {
     });
     zram.check().expect("no defect");
 }
+
+/// A client of a run of no bytes would not get on, or take it for a byte.
+#[test]
+fn a_run_has_a_page_at_least_while_its_kind_changes() {
+    let zram = device(16 * PAGE as u64);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (zram, done) = (&zram, &done);
+        let changing = scope.spawn(move || {
+            let (data, zeros) = (stamped(0, 0, 1), vec![0; PAGE]);
+            while !done.load(Ordering::Relaxed) {
+                zram.write(0, &data).expect("room");
+                zram.discard(0, PAGE as u64).expect("in range");
+                zram.write(0, &zeros).expect("room");
+            }
+        });
+        let shortest = (0..300_000).map(|_| {
+            let extent = zram.next_extent(0, 16 * PAGE as u64).expect("in range");
+            extent.len
+        });
+        let shortest = shortest.min();
+        done.store(true, Ordering::Relaxed);
+        changing.join().expect("it changes one page");
+        assert!(shortest >= Some(PAGE as u64), "{shortest:?}");
+    });
+}

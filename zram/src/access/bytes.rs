@@ -197,11 +197,15 @@ impl Disk for Zram {
         check_range(self.config.disksize, offset, len)?;
         let page_bytes = PAGE_SIZE as u64;
         let end = offset + len;
-        let mut page = offset / page_bytes;
-        let kind = self.kind_of(page.min(self.config.disksize / page_bytes - 1));
+        let first = (offset / page_bytes).min(self.config.disksize / page_bytes - 1);
+        let kind = self.kind_of(first);
+        // Parts of the disk without a leaf are skipped, 2 MiB at a time.
+        let behind = |page: u64| page + self.slots.absent(page).max(1);
+        // The first page is not looked at twice. It may have another kind by now, and the run would
+        // be empty.
+        let mut page = behind(first);
         while page * page_bytes < end && self.kind_of(page) == kind {
-            // Parts of the disk without a leaf are skipped, 2 MiB at a time.
-            page += self.slots.absent(page).max(1);
+            page = behind(page);
         }
         Ok(Extent { len: (page * page_bytes).min(end).saturating_sub(offset), kind })
     }

@@ -18,7 +18,7 @@ use super::link::{End, Link};
 use super::refusal::Refusal;
 use super::reply::{self, CHUNK_BYTES, Place, SIMPLE_BYTES};
 use super::request::Request;
-use super::wire;
+use super::{status, wire};
 use crate::terms::limits::{HOLE_PROBE_MIN, PAGE, PIECE};
 use disk::{Disk, DiskError};
 
@@ -81,9 +81,8 @@ fn next_chunk(
             Ok(extent) => extent,
             Err(error) => return Ok(Err(error)),
         };
-        // The trait promises at least one byte, and at most as many as were asked about.
-        let run = u32::try_from(extent.len).unwrap_or(left).clamp(1, left);
-        if extent.kind.reads_as_zeros() {
+        let (kind, run) = status::run_of(&extent, left);
+        if kind.reads_as_zeros() {
             return hole(request, offset, run, Place::before(left - run), link).map(Ok);
         }
         piece = piece.min(run);

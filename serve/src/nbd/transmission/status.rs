@@ -12,7 +12,7 @@ use super::reply::{self, CHUNK_BYTES, Place};
 use super::request::Request;
 use super::wire;
 use crate::terms::limits::{EXTENT_PROBES_MAX, EXTENTS_MAX};
-use disk::{Disk, DiskError, ExtentKind};
+use disk::{Disk, DiskError, Extent, ExtentKind};
 
 /// The number of `base:allocation` in block status replies.
 pub(crate) const ALLOCATION_ID: u32 = 1;
@@ -54,6 +54,16 @@ pub(super) fn tell(
     Ok(Ok(()))
 }
 
+/// The kind and length of a run, of at most `left` bytes. The disk's contract promises at least one
+/// byte. Of a disk that breaks it nothing is known, so everything may be data: a hole of a byte
+/// would be read as a zero.
+pub(super) fn run_of(extent: &Extent, left: u32) -> (ExtentKind, u32) {
+    match u32::try_from(extent.len).unwrap_or(left).min(left) {
+        0 => (ExtentKind::Data, left),
+        len => (extent.kind, len),
+    }
+}
+
 /// Asks the disk for one run after the other, and joins neighbours of one kind.
 fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskError> {
     let mut found = Found { runs: [Run { len: 0, flags: 0 }; EXTENTS_MAX], count: 0 };
@@ -63,9 +73,8 @@ fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskE
             break;
         }
         let extent = disk.next_extent(offset, left.into())?;
-        // The trait promises at least one byte, and at most as many as were asked about.
-        let len = u32::try_from(extent.len).unwrap_or(left).clamp(1, left);
-        if !found.add(Run { len, flags: flags(extent.kind) }, limit) {
+        let (kind, len) = run_of(&extent, left);
+        if !found.add(Run { len, flags: flags(kind) }, limit) {
             break;
         }
         offset += u64::from(len);
@@ -97,5 +106,19 @@ fn flags(kind: ExtentKind) -> u32 {
         ExtentKind::Data => 0,
         ExtentKind::Zero => wire::STATE_ZERO,
         ExtentKind::Hole => wire::STATE_HOLE | wire::STATE_ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was taken for a hole of one byte, and a client read a zero where there was none.
+    #[test]
+    fn a_run_of_no_bytes_is_no_hole() {
+        let run = |len, kind| run_of(&Extent { len, kind }, 8192);
+        assert_eq!(run(0, ExtentKind::Hole), (ExtentKind::Data, 8192));
+        assert_eq!(run(4096, ExtentKind::Hole), (ExtentKind::Hole, 4096));
+        assert_eq!(run(1 << 40, ExtentKind::Zero), (ExtentKind::Zero, 8192));
     }
 }
